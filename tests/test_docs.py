@@ -229,6 +229,31 @@ def test_every_option_of_evaluate_is_described():
             assert option in everything or f"`{name}`" in everything, option
 
 
+OTHER_PROGRAMS = {"measurements", "batches"}
+"""The pages that name options of benchmarks alone."""
+FOREIGN = {"--repeat", "--chat-template", "--collect-only", "--faults", "--batches", "--labels"}
+"""Options of other programs that the docs name alone."""
+
+
+def test_options_named_alone_are_there():
+    known = FOREIGN | list_options(program())
+    for path in (ROOT / "docs").glob("*.md"):
+        text = path.read_text(encoding="utf-8")
+        named = (
+            set() if path.stem in OTHER_PROGRAMS else set(re.findall(r"`(--[a-z][a-z-]+)", text))
+        )
+        assert {name for name in named - known if "--textevolve-" not in name} == set(), path
+
+
+def list_options(command):
+    """Return the options of a command and of all below it."""
+    options = {option for each in command.params for option in (*each.opts, *each.secondary_opts)}
+    for inner in getattr(command, "commands", {}).values():
+        options |= list_options(inner)
+
+    return options
+
+
 def test_makefile_has_the_targets_named():
     targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     named_name = set(re.findall(r"(?:^|`)make (\w+)", "\n".join(TEXTS.values()), re.MULTILINE))

@@ -159,6 +159,8 @@ def explain(error: ValidationError, model: type[BaseModel] | None = None) -> str
     if kind == "value_error":
         problem_text = str(context.get("error", problem["msg"]))
         return f"{place}: {problem_text}" if place else problem_text
+    if value is None:
+        return f"{place} has no value"
     message = re.sub(r"^\w+ should\b", "must", problem["msg"].partition(", unable to")[0])
 
     return f"{place} {message}{value_note}" if place else f"{message}{value_note}"

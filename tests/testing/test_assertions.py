@@ -187,3 +187,19 @@ def test_checks_are_a_judge(session, server, kept):
     )
     ((_, found),) = kept()
     assert [one.demand.checks for one in found][1:] == [("contains: moon",)] * 2
+
+
+def test_passages_may_be_a_list(session, server):
+    text = """
+    from textevolve.testing import assert_text
+
+    def test(): assert_text("Why?", "x", judge="faithfulness", min_score=0, context=PASSAGES)
+    """
+    server.script = lambda body, _number: (
+        '{"statements": ["The moon pulls."]}' if "statements" in str(body) else None
+    )
+    passages = ["The moon pulls the sea.", "The sun pulls less."]
+    session(text.replace("PASSAGES", repr(passages))).assert_outcomes(passed=1)
+    bodies = [str(body) for body in server.requests]
+    assert any(all(passage in body for passage in passages) for body in bodies)
+    session(text.replace("PASSAGES", repr([" "]))).assert_outcomes(failed=1)

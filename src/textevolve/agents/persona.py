@@ -15,6 +15,7 @@ from difflib import SequenceMatcher
 from functools import lru_cache
 from typing import Annotated, Any, Literal, TypeAlias
 
+import regex
 from pydantic import Field, create_model
 
 from textevolve.llm.model import Model
@@ -28,7 +29,7 @@ from textevolve.memory.integration import (
 )
 from textevolve.memory.record import MemoryRecord
 from textevolve.spec import Frozen, option
-from textevolve.texts.prose import fold_case
+from textevolve.texts.prose import cut_sentences, fold_case
 
 LONGEST_SENTENCE = 300
 """The most characters that one edit may insert."""
@@ -89,9 +90,6 @@ class PersonaSentence:
     gap: str = ""
 
 
-_END = re.compile(
-    r"(?<![.!?…])[.!?…]++[\"'”’»)\]]*+(\s+)|(?<![。！？])[。！？]++(\s*)|([ \t]*\n\s*)"
-)
 _ABBREVIATED = re.compile(
     r"(?:^|[\s(])(?:dr|mr|mrs|ms|prof|st|no|vs|etc|e\.g|i\.e|[a-z])\.\s+$", re.IGNORECASE
 )
@@ -101,27 +99,27 @@ def split_persona(text: str) -> tuple[PersonaSentence, ...]:
     """Split a persona into sentences; joined again they give the same text. A line without a full
     stop is a sentence, too."""
     sentences: list[PersonaSentence] = []
-    begun = 0
-    bare = text.strip()
+    sentence = ""
 
-    for end in _END.finditer(bare):
-        sentence = bare[begun : end.end()]
-        if "\n" not in end[0] and _ABBREVIATED.search(sentence):
-            continue
-        gap = end[1] or end[2] or end[3] or ""
-        sentences.append(PersonaSentence(sentence[: len(sentence) - len(gap)], gap))
-        begun = end.end()
-
-    if begun < len(bare):
-        sentences.append(PersonaSentence(bare[begun:]))
+    for piece in cut_sentences(text.strip()):
+        sentence += piece
+        bare = sentence.rstrip()
+        gap = sentence[len(bare) :]
+        if bare and ("\n" in gap or not _ABBREVIATED.search(sentence)):
+            sentences.append(PersonaSentence(bare, gap))
+            sentence = ""
 
     return tuple(sentences)
 
 
 def finish_sentence(text: str) -> str:
-    """Return a text on one line, with a full stop if it ends with a letter or digit."""
-    line = " ".join(text.split())
-    return line + "." if line and line[-1].isalnum() else line
+    """Return a text on one line, with a full stop if it has none."""
+    return _close_sentence(" ".join(text.split()))
+
+
+def _close_sentence(text: str) -> str:
+    """Return a text with a full stop if it ends with a letter, its mark, or a digit."""
+    return f"{text}." if regex.search(r"[\p{L}\p{M}\p{N}]\Z", text) else text
 
 
 def find_edit_fault(
@@ -199,6 +197,8 @@ def _apply_edits(sentences: Sequence[PersonaSentence], changes: Sequence[Persona
     added = [change.text for change in changes if change.action == "add"]
     edited = "".join(parts).rstrip()
     last = sentences[-2].gap if len(sentences) > 1 and "\n" in sentences[-2].gap else " "
+    if added and last == " ":  # otherwise the last sentence and the new one would be one
+        edited = _close_sentence(edited)
 
     return last.join([edited, *added])
 

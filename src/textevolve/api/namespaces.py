@@ -186,11 +186,14 @@ class AsyncMemories:
 
     async def audit(self) -> Sequence[AuditFinding]:
         """Return the current memories that a person should look at, each with the reason:
-        duplicates, other values, texts that are not understood alone, little trust, no use."""
+        duplicates, other values, texts that are not understood alone, little trust, no use, and
+        insights from memories that were superseded or forgotten."""
         collection = await self.collection()
         memories = [memory async for memory in self.stream()]
         vectors = await self._desk.embed_all(collection, [memory.text for memory in memories])
         recalls = any(memory.times_used for memory in memories)
+        cited = await self._desk.memories.find([id for each in memories for id in each.cites])
+        closed = {source.id: source for source in cited if source.closed}
         findings: list[AuditFinding] = []
 
         for memory, vector in zip(memories, vectors, strict=True):
@@ -198,6 +201,8 @@ class AsyncMemories:
             matches = await self._desk.memories.search(query)
             near = [match for match in matches if match.memory.id != memory.id]
             findings += audit_memory(memory, near, recalls=recalls, now=time())
+            for id in filter(closed.get, memory.cites):
+                findings.append(AuditFinding(memory, "rests on a closed one", closed[id]))
 
         return findings
 

@@ -51,6 +51,7 @@ from textevolve.llm.structured import find_object
 from textevolve.llm.verdicts import expect_number, read_log_odds, word_request
 from textevolve.protocol.contents import align_tokens
 from textevolve.texts.numbers import take_decimal
+from textevolve.texts.prose import cut_sentences, find_marked_words
 
 HIGHEST = 10
 """The highest score that an answer can state."""
@@ -92,15 +93,15 @@ def keep_words(text: str, most: int | None) -> str:
     """Cut a text to at most `most` words (None: no limit): after a full sentence, if one ends
     beyond the first third. A text as long as the limit in characters also loses its last word,
     which the server may have cut."""
-    words = text.split()
+    words = find_marked_words(text)
     if most is None or (len(words) <= most and len(text) < CHARACTERS_A_WORD * most):
         return text
-    shortened = " ".join(words[: min(most, len(words) - 1)])
-    end = max(map(shortened.rfind, ".!?")) + 1
-    if shortened[end : end + 1] in ('"', "”"):  # the sentence ends with a quotation
-        end += 1
+    ends = [end for _, end in words[:-1]][:most] or [0]
+    shortened = " ".join(text[: ends[-1]].split())
+    # With a space behind it, a last sentence that is whole has an end, and what follows is empty.
+    sentences = "".join(cut_sentences(f"{shortened} ")[:-1]).rstrip()
 
-    return shortened[:end] if end > len(shortened) // 3 else f"{shortened} …"
+    return sentences if len(sentences) > len(shortened) // 3 else f"{shortened} …"
 
 
 @lru_cache(maxsize=512)

@@ -36,6 +36,7 @@ from textevolve.reach import is_there
 from textevolve.rows import read_text
 from textevolve.spec import NonEmpty, Share, explain, suggest
 from textevolve.texts.numbers import reject_odd_number
+from textevolve.texts.prose import fold_case
 from textevolve.texts.yaml_lines import line_of, parse_yaml
 
 Protocol = Literal[
@@ -338,8 +339,8 @@ class Profile(_Frozen):
     @model_validator(mode="after")
     def _consistent(self) -> Profile:
         for kind, parts in (("agents", self.agents), ("components", self.components)):
-            counts = Counter(part.name.lower() for part in parts)
-            double = sorted(part.name for part in parts if counts[part.name.lower()] > 1)
+            counts = Counter(fold_case(part.name) for part in parts)
+            double = sorted(part.name for part in parts if counts[fold_case(part.name)] > 1)
             if double:
                 raise ValueError(f"two {kind} have the name '{double[0]}'; names must differ")
 

@@ -8,7 +8,14 @@ from functools import lru_cache
 
 import regex
 
-from textevolve.texts.prose import compose, fold_case, space_out, split_words
+from textevolve.texts.prose import (
+    compose,
+    cut_sentences,
+    find_marked_words,
+    fold_case,
+    space_out,
+    split_words,
+)
 
 QUOTED_WORDS = 4
 """The least number of words in a row that make a quotation; fewer may be a mere expression."""
@@ -26,7 +33,6 @@ _MARKS = regex.compile('["“”„‘’]')
 _PUNCTUATION = regex.compile(r"(?<!\S)[\p{P}--[\p{Pd}%‰#@&*/]]+|[\p{P}--[%‰#*]]+(?!\S)", regex.V1)
 """The punctuation before and after words: not `-5`, `5%` or `C#`, which mean something else."""
 _EDGES = " .,;:!?…\"'“”„«»「」『』"
-_SENTENCE = regex.compile(r"[^.!?。！？।؟]*(?:[.!?。！？।؟]+[\"”“«»」』]?\s*|$)")
 
 
 def quotations(text: str) -> list[str]:
@@ -75,13 +81,7 @@ def copied_words(answer: str, candidates: Sequence[str], spoken: Sequence[str] =
     `LONGEST_QUOTATION` words of it; empty if no run is long enough (`is_copied`). Runs that share a
     quotation with what was `spoken` are left out."""
     text = compose(answer)
-    spans: list[tuple[int, int]] = []
-    end = 0
-    for word in space_out(text).split():
-        start = text.index(word, end)
-        end = start + len(word)
-        spans.append((start, end))
-
+    spans = find_marked_words(text)
     longest = 0
     quotation = ""
 
@@ -165,7 +165,7 @@ def drop_inventions(text: str, sources: Sequence[str]) -> str:
     """Return the text without the sentences that quote words which stand in none of the sources. If
     nothing would remain, only the quotation marks are dropped, so that the words are the
     agent's."""
-    sentences = _SENTENCE.findall(_unquote_inventions(text, sources, "\0"))
+    sentences = cut_sentences(_unquote_inventions(text, sources, "\0"))
     remaining = "".join(sentence for sentence in sentences if "\0" not in sentence).strip()
 
     return remaining or _unquote_inventions(text, sources, "")

@@ -40,7 +40,7 @@ from textevolve.metrics.label_metrics import (
     reads_trajectory,
 )
 from textevolve.metrics.plain import LabelMetric
-from textevolve.texts.prose import fold_case
+from textevolve.texts.prose import find_marked_words, fold_case
 from textevolve.user_code import OWN, load_object, load_user_object
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ class LookJudge(PlainJudge):
     async def grade(self, case: Case, text: str, threshold: float) -> EvaluationResult | Failure:
         if self.look == FACTS:
             return _grade_facts(case, text, threshold)
-        odds = math.log(max(1, len(text.split())) / USUAL)
+        odds = math.log(max(1, len(find_marked_words(text))) / USUAL)
         score = probability(odds)
         feedback = f"{LENGTH}: how many words a text has; that says nothing of its quality"
         return EvaluationResult(score, reaches(score, threshold), feedback, {"log_odds": odds})

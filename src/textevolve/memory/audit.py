@@ -30,7 +30,13 @@ UNUSED_DAYS = 30
 NEIGHBOURS = 5
 
 AuditReason = Literal[
-    "duplicate", "similar", "other value", "not self-contained", "low trust", "never recalled"
+    "duplicate",
+    "similar",
+    "other value",
+    "not self-contained",
+    "low trust",
+    "never recalled",
+    "rests on a closed one",
 ]
 _DEPENDENT = re.compile(
     r"^(?:he|she|it|they|this|that|these|those|there|er|sie|es|dies\w*|das)\b", re.IGNORECASE
@@ -39,8 +45,8 @@ _DEPENDENT = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class AuditFinding:
-    """A memory to look at. `other`: the memory that it repeats or may contradict. `forget`: whether
-    nothing is lost if it is forgotten."""
+    """A memory to look at. `other`: the memory that it repeats or may contradict, or the closed one
+    that it rests on. `forget`: whether nothing is lost if it is forgotten."""
 
     memory: MemoryRecord
     reason: AuditReason

@@ -61,6 +61,7 @@ from textevolve.memory.record import (
 from textevolve.memory.sameness import adds_details, differ_in_dates, lacks, nearly_same
 from textevolve.spans import span
 from textevolve.texts.dates import write_date
+from textevolve.texts.prose import split_sentences
 
 # Reconcile points (facts from a dialogue) with existing memories: add, merge, replace or drop
 # them.
@@ -77,7 +78,6 @@ COMBINED_TOKENS = 300
 MOST_REASON = 200
 """The maximum number of characters of a decision's reason."""
 _QUOTATION = re.compile(r"^.{1,100}? said: “(.*)”$", re.DOTALL)
-_SENTENCE_END = re.compile(r"[.!?]\s+\S")
 
 NoteRelation: TypeAlias = Literal["same", "replaces", "adds", "different"]
 """The relation of a new note to an earlier one: it says the same, replaces it, adds details to it,
@@ -224,7 +224,7 @@ async def combine_notes(
     """
     old = earlier.text
     new = note.text
-    if replaces and (not _SENTENCE_END.search(old) or "“" in old):
+    if replaces and (len(split_sentences(old)) < 2 or "“" in old):
         return new
     rules = load_template("textevolve.memory", "combine").render(replaces=replaces)
     combined = await _ask(model, rules, [earlier], note, _Combined, COMBINED_TOKENS)

@@ -388,7 +388,8 @@ def _ask(window: Window, settings: CreationSettings, points: int) -> Request:
         parts.append("These turns came before and are there to be understood only.\n\n")
 
     parts.append(fence("turns", "\n".join(_show(p, nonce) for p in window.pieces), nonce))
-    parts.append("Note the facts in these turns. Answer with a JSON object alone.")
+    language = "" if "".join(texts).isascii() else ", each in the language of its turn"
+    parts.append(f"Note the facts in these turns{language}. Answer with a JSON object alone.")
 
     return Request(
         messages=(Message("system", (rules,)), Message("user", tuple(parts))),

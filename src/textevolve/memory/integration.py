@@ -326,7 +326,7 @@ async def draw_insights(
 
 
 def _plain(text: str) -> str:
-    return " ".join(fold_case(text).split()).strip(" .!?")
+    return " ".join(fold_case(text).split()).strip(" .!?。！？।؟۔")
 
 
 def as_points(

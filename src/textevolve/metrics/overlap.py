@@ -30,15 +30,10 @@ def rouge_l(output: str, label: Any) -> float:
     """Return ROUGE-L in [0, 1], the F1 of the longest common subsequence of words (C.-Y. Lin,
     "ROUGE: A Package for Automatic Evaluation of Summaries", 2004, section 3.1, with beta = 1).
 
-    Words are runs of letters and digits, without regard to case and without stemming. A text
-    without words scores 1 against the same text and 0 against any other.
+    Words are runs of letters and digits, without regard to case and without stemming.
     """
-    reference = fold_case(str(label))
-    candidate = fold_case(output)
-    ours = split_words(candidate, "parts")
-    theirs = split_words(reference, "parts")
-    if not ours or not theirs:
-        return float(candidate.strip() == reference.strip())
+    ours = _list_words(fold_case(output))
+    theirs = _list_words(fold_case(str(label)))
     common = LCSseq.similarity(ours, theirs)
 
     return 2 * common / (len(ours) + len(theirs))
@@ -47,10 +42,8 @@ def rouge_l(output: str, label: Any) -> float:
 def rouge_1(output: str, label: Any) -> float:
     """Return ROUGE-1 in [0, 1], the F1 of the words that two texts share, with words as in
     `rouge_l`."""
-    ours = Counter(split_words(fold_case(output), "parts"))
-    theirs = Counter(split_words(fold_case(str(label)), "parts"))
-    if not ours or not theirs:
-        return float(ours == theirs)
+    ours = Counter(_list_words(fold_case(output)))
+    theirs = Counter(_list_words(fold_case(str(label))))
     return 2 * (ours & theirs).total() / (ours.total() + theirs.total())
 
 
@@ -59,18 +52,23 @@ def gleu(output: str, label: Any) -> float:
     sequences of up to four words (Wu et al., arXiv 1609.08144, section 3)."""
     ours = _sequences(output)
     theirs = _sequences(str(label))
-    longer = max(ours.total(), theirs.total())
-    return (ours & theirs).total() / longer if longer else 1.0
+    return (ours & theirs).total() / max(ours.total(), theirs.total())
 
 
 def _sequences(text: str) -> Counter[tuple[str, ...]]:
-    words = split_words(compose(text), "parts")
+    words = _list_words(compose(text))
     sequences: Counter[tuple[str, ...]] = Counter()
     for length in range(1, 5):
         shifted = (words[start:] for start in range(length))
         sequences.update(zip(*shifted, strict=False))
 
     return sequences
+
+
+def _list_words(text: str) -> list[str]:
+    """Return the words of a text. A text without words, such as an emoji, counts as one word, so
+    that it equals itself alone."""
+    return split_words(text, "parts") or [text.strip()]
 
 
 def bleu(output: str, label: Any) -> float:

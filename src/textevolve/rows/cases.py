@@ -300,7 +300,7 @@ class _RowSource:
             raise InputError(
                 f"{self.where}: no column has the input, whose usual names are"
                 f" {', '.join(INPUTS)}; saw {list_names(list_paths(self.row))}; name the column"
-                " with --map input=COLUMN"
+                " with --map input=COLUMN, or one with whole chats with --map messages=COLUMN"
             )
 
         instruction = roles.instruction
@@ -550,7 +550,7 @@ def read_cases(
         seen = list_names([*columns.taken, *columns.unread])
         raise InputError(
             f"{path}: no column has the output; saw {seen}; name the column with --map"
-            " output=COLUMN"
+            " output=COLUMN, or have a model write outputs with compare"
         )
 
 

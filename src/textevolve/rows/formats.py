@@ -197,7 +197,7 @@ def _split_objects(text: str, about: RowFile) -> list[Placed]:
     return objects
 
 
-_WRAPPERS = ("data", "rows", "items", "examples", "instances", "records", "memories")
+_WRAPPERS = ("data", "rows", "items", "examples", "cases", "instances", "records", "memories")
 """The names under which documents have their list of rows."""
 
 

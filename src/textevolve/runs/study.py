@@ -464,7 +464,12 @@ def read_study_file(path: str) -> tuple[AnyStudy, StudySpec]:
     node, data = parse_yaml(read_text(path), path)
     mapping = as_object(data)
     if not isinstance(mapping.get(KIND), str):
-        raise InputError(f"{path}:1: must name the kind of study: {', '.join(kinds())}")
+        reason = f"must name the kind of study: {', '.join(kinds())}"
+        if "providers" in mapping:
+            reason = (
+                f"is a file of promptfoo: textevolve run init --from {path} makes a study of it"
+            )
+        raise InputError(f"{path}:1: {reason}")
     try:
         find_study(mapping[KIND])
     except InputError as error:

@@ -8,6 +8,7 @@ and the reason.
 from __future__ import annotations
 
 import itertools
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -43,6 +44,8 @@ _TEXT = re.compile(r"[\s{}]")
 """A character by which a prompt is a text, not the name of a file."""
 _EXPRESSION = re.compile(r"\{%|\{\{[^{}]*[|(\[+?.][^{}]*\}\}")
 """An expression of a template that is more than the name of a variable."""
+_ENVIRONMENT = re.compile(r"\{\{\s*env\.(\w+)\s*\}\}")
+"""A variable of the environment, in the name of a model."""
 
 
 def convert_config(path: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -59,7 +62,7 @@ def convert_config(path: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     leave_out("field", f"{path}: a study takes no {', '.join(others)}", len(others))
 
     default = as_object(_open_reference(config.get("defaultTest"), folder))
-    checks = _keep_checks(as_array(default.get("assert")), "defaultTest")
+    checks = _keep_checks(as_array(default.get("assert")), "defaultTest", folder)
     rows: list[dict[str, Any]] = []
     for number, test in enumerate(_list_tests(config.get("tests"), folder), 1):
         rows += _list_rows(test, default, f"test {number}", folder)
@@ -135,9 +138,10 @@ def _read_providers(providers: Any) -> tuple[list[str], dict[str, Any]]:
         fields = as_object(provider)
         id = str(fields.get("id") or (next(iter(fields)) if fields else provider))
         fields = as_object(fields.get(id)) or fields
+        id = os.path.expandvars(_ENVIRONMENT.sub(r"${\1}", id))
         name, *parts = id.split(":")
         parts = parts[1:] if len(parts) > 1 and parts[0] in FORMS else parts
-        if name not in PROVIDER_NAMES or not parts:
+        if name not in PROVIDER_NAMES or not parts or "${" in id:
             leave_out(
                 "provider", f"{id}: name its model with --model, or its program with --target"
             )
@@ -193,7 +197,7 @@ def _list_rows(
     others = [field for field in {**default, **test} if field not in READ_OF_TESTS]
     leave_out("field", f"{name}: a row takes no {', '.join(others)}", len(others))
 
-    checks: Any = _keep_checks(as_array(test.get("assert")), name, of_row=True)
+    checks: Any = _keep_checks(as_array(test.get("assert")), name, folder, of_row=True)
     if checks and "threshold" in test:
         checks = {"threshold": test["threshold"], "assert": checks}
     extra = {"checks": checks} if checks else {}
@@ -211,10 +215,16 @@ def _list_rows(
     return rows
 
 
-def _keep_checks(checks: Sequence[Any], where: str, *, of_row: bool = False) -> list[Any]:
-    """Return the checks that a study or a row can have."""
+def _keep_checks(
+    checks: Sequence[Any], where: str, folder: Path, *, of_row: bool = False
+) -> list[Any]:
+    """Return the checks that a study or a row can have, with the content of files of data and text
+    instead of their names."""
     kept: list[Any] = []
     for check in checks:
+        value = str(as_object(check).get("value"))
+        if value.startswith(FILE) and value.endswith((*CHATS, ".txt", ".md")):
+            check = {**as_object(check), "value": _open_reference(value, folder)}
         try:
             named = find_named([check])
         except (InputError, SettingsError) as error:

@@ -18,6 +18,7 @@ from textevolve.evaluation import (
     select_scored,
 )
 from textevolve.rows import read_argument
+from textevolve.rows.columns import join_passages
 from textevolve.testing.session import JudgingSession, find_session
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ async def aassert_text(
     min_score: float | None = None,
     rubric: str = "",
     reference: str | None = None,
-    context: str | None = None,
+    context: str | Sequence[str] | None = None,
     model: str | None = None,
 ) -> EvaluationResult:
     """Assert that an output is good enough, and return its result: a score in [0, 1] with feedback.
@@ -63,8 +64,8 @@ async def aassert_text(
     "rubric: is polite"], or the user's evaluator or function; None: the judge of the session.
     `min_score`: the lowest score that passes; None: that of the session, or else the judge's own
     threshold; 0 lets every score pass. `rubric`: the criteria, as a text or @FILE. `reference`: an
-    answer to compare with. `context`: the source texts, for judges of faithfulness. `model`: the
-    model that the judge calls.
+    answer to compare with. `context`: the source texts, as one text or a list of passages, for
+    judges of faithfulness. `model`: the model that the judge calls.
 
     Raises:
         AssertionError: the output is not good enough; shows it with its score and the feedback.
@@ -156,7 +157,8 @@ async def _judge(texts: list[dict[str, Any]]) -> list[EvaluationResult]:
 def _demand(session: JudgingSession, text: Mapping[str, Any]) -> tuple[Case, Demand]:
     """Return a text as a case, with the judge and score that the case must satisfy."""
     name, place = session.name_next()
-    values = text.get("reference"), text.get("context")
+    context = text.get("context")
+    values = text.get("reference"), context and join_passages(context)
     case = Case(text.get("input"), (text.get("output"),), name, {}, *values)  # pyright: ignore[reportArgumentType]  checked next
     try:
         check_case(case)

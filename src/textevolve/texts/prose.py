@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Literal
 
 import regex
@@ -112,26 +113,36 @@ def has_phrase(text: str, phrase: str) -> bool:
     return regex.search(f"{_BEGIN}{words}{_END}", text, regex.V1) is not None
 
 
+_MARKED_WORD = regex.compile(rf"{_ALONE}|(?:(?!{_ALONE})\S)+", regex.V1)
+
+
+def find_marked_words(text: str) -> list[tuple[int, int]]:
+    """Return the places of the words of a text, each with the marks beside it; in scripts without
+    spaces each sign is a word."""
+    return [match.span() for match in _MARKED_WORD.finditer(text)]
+
+
 # Sentences.
 
+OTHER_STOPS = r"[\p{Sentence_Terminal}--[.!?]]"
+"""The marks that end a sentence in other scripts than Latin, for patterns of `regex.V1`."""
 _QUOTES = r"[\"'”’»›)\]」』】》〉]*+"
-_STOP = rf"(?:[.!?…]{_QUOTES}\s|[\p{{Sentence_Terminal}}--[.!?]]{_QUOTES})"
+_STOP = rf"(?:[.!?…]{_QUOTES}\s|{OTHER_STOPS}{_QUOTES})"
 """The end of a sentence: a mark of Latin script with a space, since `3.5` does not end one, or the
 mark of another script, such as `。`, `।` and `؟`, which needs none."""
 
 
+def cut_sentences(text: str) -> list[str]:
+    """Return the sentences of a text, each with its closing punctuation and the white space behind
+    it, and last what ends no sentence, which may be empty. A line break also ends a sentence."""
+    ends = [match.end() for match in _SENTENCE.finditer(text)]
+    return [text[start:end] for start, end in pairwise((0, *ends, len(text)))]
+
+
 def split_sentences(text: str) -> list[str]:
-    """Return the sentences of a text with their closing punctuation; a line break also ends a
-    sentence. Pieces without a word are left out."""
-    pieces: list[str] = []
-    start = 0
-    for match in _SENTENCE.finditer(text):
-        pieces.append(text[start : match.end()].strip())
-        start = match.end()
-
-    pieces.append(text[start:].strip())
-
-    return [piece for piece in pieces if _WORDS["parts"].search(piece)]
+    """Return the sentences of a text with their closing punctuation, without pieces that have no
+    word."""
+    return [piece.strip() for piece in cut_sentences(text) if _WORDS["parts"].search(piece)]
 
 
 # Splitting of long texts into pieces of a bounded size, which are cut at the ends of paragraphs,
@@ -143,7 +154,8 @@ def split_sentences(text: str) -> list[str]:
 
 _PARAGRAPH = regex.compile(r"\n[^\S\n]*\n\s*")
 _SENTENCE = regex.compile(rf"(?:{_STOP}|\n)\s*", regex.V1)
-_SPACE = regex.compile(r"\s+")
+_SPACE = regex.compile(r"(?:\s|[，、；：،؛၊])\s*")
+"""A space, or the mark behind a part of a sentence in scripts that may have no spaces."""
 _ROW = regex.compile(r"\n(?=[^\S\n]*(?:\||[-*+•][^\S\n]|\d{1,9}[.)][^\S\n]))")
 _LINE = regex.compile(r"\n")
 _SIGN = regex.compile(r"\X")

@@ -11,12 +11,13 @@ leaders in its latest steps has the next step.
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
+
+import regex
 
 from textevolve.errors import InputError
 from textevolve.evaluation import Failure, empty_default
@@ -42,10 +43,15 @@ from textevolve.loops.calibration.trial_runner import (
     Example,
     TrialOutcome,
 )
+from textevolve.texts.prose import OTHER_STOPS
 
 SHOTS = (2, 4, 8)
 """The possible numbers of demonstrations (few-shot examples) in a newly drawn set."""
-_PIECE = re.compile(r"(?:(?:[-*•]|\d+[.)])\s+)?\S.*?(?:[.!?]+(?:\s+|\Z)|\n\s*|\Z)", re.DOTALL)
+_PIECE = regex.compile(
+    r"(?:(?:[-*•]|\d+[.)])\s+)?\S.*?"
+    rf"(?:[.!?]+(?:\s+|\Z)|{OTHER_STOPS}+[\"'”’»)\]」』】》〉]*\s*|\n\s*|\Z)",
+    regex.DOTALL | regex.V1,
+)
 """A sentence or a line, with its bullet and the white space after it."""
 FEWEST_LABELLED = 4
 """The least number of training rows usable as demonstrations; with fewer, demonstrations are not
