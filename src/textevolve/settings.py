@@ -368,9 +368,14 @@ def settings_files() -> tuple[Path, ...]:
     return (user_config_path("textevolve") / "config.toml", PROJECT_FILE)
 
 
+BACKSLASHES = (
+    "; put a path with backslashes into single quotes, since they begin escapes in double quotes"
+)
+
+
 def _read_file(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
+        section = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except (FileNotFoundError, NotADirectoryError) as error:
         if not os.environ.get("TEXTEVOLVE_CONFIG", "").strip():
             return {}
@@ -383,7 +388,12 @@ def _read_file(path: Path) -> dict[str, Any]:
             f"{path}: cannot be read ({error}); correct or remove the file"
         ) from error
     except tomllib.TOMLDecodeError as error:
-        raise SettingsError(f"{path}: not valid TOML: {error}") from error
+        raise SettingsError(f"{path}: not valid TOML: {error}{BACKSLASHES}") from error
+
+    if not str(section.get("store")).isprintable():  # such as that of "C:\new.db"
+        raise SettingsError(f"{path}: store has a control character{BACKSLASHES}")
+
+    return section
 
 
 def read_settings(**overrides: Any) -> Settings:

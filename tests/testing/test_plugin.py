@@ -85,3 +85,19 @@ def test_what_the_docs_show_passes(session, server):
     server.script = lambda body, _: None if "response_format" in body else Answer(yes=0.8)
     ran = session("\n".join([*BLOCKS, EXAMPLE]))
     assert ran.ret == pytest.ExitCode.OK
+
+
+def test_a_store_that_is_a_folder_is_one_line(session, pytester):
+    (pytester.path / "folder.db").mkdir()
+    text = """
+        from textevolve.testing import assert_text
+
+        def test_one():
+            assert_text("q", "a", judge="look:length", min_score=0)
+    """
+    ran = session(text, "--textevolve-store", "folder.db")
+    ran.assert_outcomes(failed=1)
+    shown = ran.stdout.str()
+    assert "is a folder; name a file in it" in shown
+    assert "contextlib.py" not in shown
+    assert "sqlite.py" not in shown

@@ -58,8 +58,6 @@ def open_gguf(path: Path, *, header_only: bool = False) -> Any:
             if stream.read(4) != b"GGUF":
                 raise ValueError("it is not a GGUF file")
         return _reader_class()(path, header_only)
-    except FileNotFoundError as error:
-        raise SettingsError(f"{path}: there is no such GGUF file") from error
     except OSError as error:
         raise SettingsError(f"{path}: cannot be read ({error.strerror})") from error
     except (ValueError, LookupError, OverflowError, struct.error) as error:
@@ -120,11 +118,27 @@ def read_field(reader: Any, key: str) -> Any:
     return None if field is None else field.contents()
 
 
+def validate_model(reader: Any, path: Path, *, whole: bool = False) -> None:
+    """Raise SettingsError if a file is no model that can be loaded by its name: it is a later part
+    of one, or the projector of one. `whole`: whether it may not be the first part either."""
+    if read_field(reader, "general.architecture") == "clip":
+        raise SettingsError(
+            f"{path}: is the projector of images of a model (mmproj), which does not answer itself;"
+            " name the model's own file"
+        )
+    if read_field(reader, "split.no") or (whole and (read_field(reader, "split.count") or 0) > 1):
+        raise SettingsError(
+            f"{path}: is one part of several; join them with llama.cpp's gguf-split, or name the"
+            " first one to load all"
+        )
+
+
 def read_header(path: Path) -> GgufHeader:
     """Read a model's properties from its file's header; cached while the file is unchanged.
 
     Raises:
-        SettingsError: the package gguf or the file is missing, or the file is damaged or not GGUF.
+        SettingsError: the package gguf or the file is missing, or the file is damaged, not GGUF, or
+            no whole model.
     """
     changed = path.stat().st_mtime_ns if path.is_file() else 0
     return _read_header(path, changed)
@@ -133,6 +147,7 @@ def read_header(path: Path) -> GgufHeader:
 @lru_cache(maxsize=64)
 def _read_header(path: Path, _changed: int) -> GgufHeader:
     reader = open_gguf(path, header_only=True)
+    validate_model(reader, path)
     architecture = read_field(reader, "general.architecture") or "unknown"
 
     def number(name: str) -> int:

@@ -23,7 +23,7 @@ from typing import Any
 
 from textevolve.errors import SettingsError
 from textevolve.llm.catalogue import require_packages
-from textevolve.llm.gguf import read_header
+from textevolve.llm.gguf import open_gguf, read_header
 from textevolve.llm.hardware import available_memory, free_cores
 from textevolve.settings import Local
 from textevolve.system import open_descriptors
@@ -198,6 +198,7 @@ def _start(module: ModuleType, key: _Key) -> _Shared:
     try:
         native = module.Server(params)
     except (RuntimeError, MemoryError) as error:
+        open_gguf(weights)  # raises a plainer error if the file is cut off
         raise SettingsError(
             f"{weights}: llama.cpp cannot load these weights ({error}): they are damaged, or of a"
             " kind that it does not know; fetch them again or choose another model"

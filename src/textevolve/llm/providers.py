@@ -164,7 +164,10 @@ which share its calls."""
 CONTEXT = 16_384
 """The assumed context of an endpoint in tokens if it is unknown: less than most models have."""
 
-FORMS = "PROVIDER/MODEL such as openai/gpt-6-luna, or http://host:8000/v1#MODEL"
+FORMS = (
+    "PROVIDER/MODEL such as openai/gpt-6-luna, http://host:8000/v1#MODEL, or local/FILE.gguf for a"
+    " file of weights"
+)
 
 
 @dataclass(frozen=True, slots=True)

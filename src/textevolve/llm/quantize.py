@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import logging
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -27,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from textevolve.errors import FatalModelError, InputError, SettingsError
-from textevolve.llm.gguf import open_gguf, read_field
+from textevolve.llm.gguf import open_gguf, read_field, validate_model
 from textevolve.llm.hardware import free_cores
 from textevolve.llm.weights import ReportProgress, Transfer, no_report
 from textevolve.spec import suggest
@@ -128,10 +129,15 @@ def quantize_file(
     into = Path(into)
     reader = open_gguf(source)
     check_copy(source, into, force=force)
-    if (read_field(reader, "split.count") or 0) > 1:
-        raise InputError(f"{source}: is one part of several; join them with llama.cpp's gguf-split")
+    validate_model(reader, source, whole=True)
     if not reader.tensors:
         raise SettingsError(f"{source}: not usable as weights: it has no tensors; fetch it again")
+    if {tensor.tensor_type.name for tensor in reader.tensors}.difference(FLOATS):
+        logging.getLogger("textevolve").warning(
+            "%s is quantized already: its losses stay, and more are added; take the file with 16"
+            " bits",
+            source,
+        )
     types = choose_types(lambda key: read_field(reader, key), reader.tensors, kind)
     part = into.with_name(f"{into.name}.{os.getpid()}.part")
     transfer = Transfer(into.name, "quantising", source.stat().st_size, report)

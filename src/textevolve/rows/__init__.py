@@ -308,13 +308,14 @@ def parse_row(text: str, where: str, noun: str) -> Row:
 
 
 def read_text(path: str) -> str:
-    """Return the whole text of a file; `-` is standard input.
+    """Return the whole text of a file, with the ends of lines that all systems share; `-` is
+    standard input.
 
     Raises:
         InputError: the file cannot be read, or is not UTF-8.
     """
     with open_text(path) as file:
-        return file.read()
+        return file.read().replace("\r\n", "\n")
 
 
 def read_argument(text: str) -> str:

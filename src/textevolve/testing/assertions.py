@@ -187,7 +187,7 @@ def _hide_frames(error: Exception) -> Exception:
 
     while trace is not None:
         name = str(trace.tb_frame.f_globals.get("__name__", ""))
-        if name.partition(".")[0] not in ("textevolve", "asyncio", "concurrent"):
+        if name.partition(".")[0] not in ("textevolve", "asyncio", "concurrent", "contextlib"):
             break
         trace = trace.tb_next
 

@@ -44,6 +44,7 @@ from textevolve.runs.study import Asks, Row, Study, StudySpec, json_decoder, not
 from textevolve.spec import Several, option
 from textevolve.store import Store
 from textevolve.studies.memories.base import describe_by, open_changed_collection
+from textevolve.texts.prose import compose
 from textevolve.wiring import Workbench
 
 EMBEDDINGS_AT_ONCE = 16
@@ -111,8 +112,11 @@ def read_cases(spec: ReadCorpusSpec) -> Iterator[Case]:
 
 
 def name_document(path: str) -> str:
-    """Return the name of a document in memories: its path, normalised."""
-    return "standard input" if path == STANDARD_INPUT else Path(os.path.normpath(path)).as_posix()
+    """Return the name of a document in memories: its path, normalised. macOS may list the letters
+    of a name decomposed, which other systems do not."""
+    if path == STANDARD_INPUT:
+        return "standard input"
+    return compose(Path(os.path.normpath(path)).as_posix())
 
 
 # A PDF may be ASCII throughout, so that its objects would pass for text.
@@ -201,7 +205,7 @@ class _Reading:
         chunks: defaultdict[str, list[StoredChunk]] = defaultdict(list)
         target = self._target
         async for record in stream_memories(target.store, target.name, self._base):
-            parts = record.origin.source.split(BETWEEN)
+            parts = compose(record.origin.source).split(BETWEEN)
             for number in range(1, len(parts) + 1):
                 if (name := BETWEEN.join(parts[:number])) in documents:
                     chunks[name].append(kept_chunk(record))
