@@ -74,7 +74,7 @@ def main() -> None:
         for person in half:
             name = f"{options.label}-{person['person'].split()[0].lower()}"
             try:
-                space.collections.create(name, embedder="local/minilm")
+                space.collections.create(name, embedder="local/bge-small")
             except TakenError as error:
                 print(f"{name}: {error}", file=sys.stderr)
             spec = CreateMemoriesSpec(
