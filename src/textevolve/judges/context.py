@@ -9,10 +9,8 @@ from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
-from importlib import resources
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeAlias, TypeVar
 
-import yaml
 from pydantic import Field
 
 from textevolve.engine.local import gather_bounded
@@ -53,6 +51,7 @@ from textevolve.llm.structured import require_text
 from textevolve.llm.verdicts import read_log_odds, wire_of, word_request
 from textevolve.rows.columns import list_answers
 from textevolve.spec import Frozen
+from textevolve.texts.yaml_lines import read_shipped
 
 if TYPE_CHECKING:
     from textevolve.judges.opening import Judges
@@ -84,7 +83,6 @@ def example_state(question: str) -> str:
 @cache
 def _examples() -> tuple[tuple[str, str], ...]:
     """Return the text of each example as a prompt shows it, with its answer."""
-    file = resources.files("textevolve.judges") / "prompts" / "examples.yaml"
     return tuple(
         (
             prompt("one").render(
@@ -92,7 +90,7 @@ def _examples() -> tuple[tuple[str, str], ...]:
             ),
             row["answer"],
         )
-        for row in yaml.safe_load(file.read_text(encoding="utf-8"))
+        for row in read_shipped("textevolve.judges", "prompts/examples.yaml")
     )
 
 
