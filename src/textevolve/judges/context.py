@@ -51,7 +51,7 @@ from textevolve.llm.structured import require_text
 from textevolve.llm.verdicts import read_log_odds, wire_of, word_request
 from textevolve.rows.columns import list_answers
 from textevolve.spec import Frozen
-from textevolve.texts.yaml_lines import read_shipped
+from textevolve.texts.yaml_lines import load_shipped
 
 if TYPE_CHECKING:
     from textevolve.judges.opening import Judges
@@ -90,7 +90,7 @@ def _examples() -> tuple[tuple[str, str], ...]:
             ),
             row["answer"],
         )
-        for row in read_shipped("textevolve.judges", "prompts/examples.yaml")
+        for row in load_shipped("textevolve.judges", "prompts/examples.yaml")
     )
 
 

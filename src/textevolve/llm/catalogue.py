@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveInt, TypeAdapter
 
 from textevolve.errors import SettingsError
 from textevolve.spec import Count, suggest
-from textevolve.texts.yaml_lines import read_shipped
+from textevolve.texts.yaml_lines import load_shipped
 
 PROVIDER = "local"
 """The part before the slash in the specs of local models."""
@@ -146,7 +146,7 @@ class Located:
 @lru_cache(maxsize=1)
 def read_catalogue() -> dict[str, Weights]:
     """Return the catalogue's models by name."""
-    entries = read_shipped("textevolve.llm", "catalogue.yaml")
+    entries = load_shipped("textevolve.llm", "catalogue.yaml")
     weights = TypeAdapter(list[Weights]).validate_python(entries)
     return {entry.name: entry for entry in weights}
 

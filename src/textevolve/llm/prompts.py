@@ -10,12 +10,12 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from textevolve.evaluation import Case
 from textevolve.images import IMAGE_TOKENS
 from textevolve.llm.model import Message, Request, text_hash
+from textevolve.texts.shipped import list_shipped, read_shipped
 
 if TYPE_CHECKING:
     import jinja2
@@ -183,7 +183,7 @@ def load_template(package: str, name: str) -> Template:
 
 @cache
 def _read_source(package: str, name: str) -> str:
-    return (resources.files(package) / "prompts" / f"{name}.md").read_text(encoding="utf-8")
+    return read_shipped(package, f"prompts/{name}.md")
 
 
 def prompt_versions(room: str, *names: str) -> dict[str, str]:
@@ -191,11 +191,9 @@ def prompt_versions(room: str, *names: str) -> dict[str, str]:
     run with other versions is another run. `names`: the prompts that count; default: all in the
     room's folder. No prompt is compiled for its version, since most are never sent."""
     package = f"textevolve.{room}"
-    folder = resources.files(package) / "prompts"
-    files = (file.name for file in folder.iterdir())
-    in_folder = sorted(name.removesuffix(".md") for name in files if name.endswith(".md"))
     return {
-        f"{room}.{name}": text_hash(_read_source(package, name))[:12] for name in names or in_folder
+        f"{room}.{name}": text_hash(_read_source(package, name))[:12]
+        for name in names or list_shipped(package, "prompts", ".md")
     }
 
 

@@ -34,7 +34,7 @@ from textevolve.texts.patterns import compile_pattern, is_found
 from textevolve.texts.placeholders import fill, placeholders_of
 from textevolve.texts.prose import CASE_FOLDS, compose, split_words
 from textevolve.texts.schema_check import check_schema, find_data_faults, find_faults
-from textevolve.texts.yaml_lines import parse_yaml, read_shipped
+from textevolve.texts.yaml_lines import load_shipped, parse_yaml
 from textevolve.trajectory import Trajectory
 
 CheckGrader: TypeAlias = Callable[[str, Case], Any]
@@ -393,7 +393,7 @@ _OPENERS: Mapping[str, Callable[..., CheckGrader]] = {
     "function": _open_function,
 }
 
-_TABLE = read_shipped("textevolve.loops", "checks.yaml")
+_TABLE = load_shipped("textevolve.loops", "checks.yaml")
 CHECKS: Mapping[str, CheckKind] = {
     name: CheckKind(**fields) for name, fields in _TABLE["checks"].items()
 }

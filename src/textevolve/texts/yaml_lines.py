@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from importlib import resources
 from typing import Any, TypeVar, cast
 
 import yaml
@@ -14,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 from textevolve.errors import InputError
 from textevolve.evaluation import mend_text
 from textevolve.json_texts import is_object
+from textevolve.texts.shipped import read_shipped
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -35,11 +35,11 @@ def dump_yaml(data: Any) -> str:
     return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=1_000_000)
 
 
-def read_shipped(package: str, name: str) -> Any:
+def load_shipped(package: str, path: str) -> Any:
     """Return the data of a YAML file of this package. libyaml takes a tenth of the time of the
     parser in Python, whose messages are for files of users."""
-    text = (resources.files(package) / name).read_text(encoding="utf-8")
-    return yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    return yaml.load(read_shipped(package, path), loader)
 
 
 def parse_yaml(text: str, source: str) -> tuple[yaml.Node | None, Any]:
