@@ -232,6 +232,7 @@ class Workbench(Setting):
             profile=self.fill(profile),
             model_of=lambda agent: self.model_of(agent.model or self.default_model),
             recall=recall_memories,
+            recalls_all=recall is not None,
             put_agents=self.fill,
             listener=listener_of_steps(self.listener),
             concurrency=self.calls_per_case,

@@ -48,6 +48,23 @@ async def debate(server, case=CASE, *, recall=None, listener=None, **parameters)
         return await Debate(profile, lambda _agent: client, today="2026-01-01", **options)(case)
 
 
+@pytest.mark.parametrize(("recalls_all", "cues"), [(True, 3), (False, 0)])
+async def test_agents_without_collections_recall_only_by_a_function_of_the_user(recalls_all, cues):
+    """The text for the search is composed of the whole discussion, so it is not composed for
+    nobody."""
+    heard_cues = []
+
+    async def recall(cue):
+        heard_cues.append(cue)
+        return ()
+
+    profile = override(load_profile("general"), {"readout": "verbalized", "rounds": 1})
+    async with ScriptedServer() as server, OpenAIClient(server.url, "scripted") as client:
+        judge = Debate(profile, lambda _agent: client, recall, recalls_all)
+        await judge(CASE)
+    assert len(heard_cues) == cues
+
+
 AGENTS = ["Critic", "Supporter", "Neutral Observer"]
 
 

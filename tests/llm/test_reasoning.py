@@ -37,6 +37,8 @@ def ask(**more) -> Request:
         ("The tag <think>a</think>b", "stop", ("", "The tag <think>a</think>b")),
         ("<thinker>a</thinker>", "stop", ("", "<thinker>a</thinker>")),
         ("plain", "length", ("", "plain")),
+        # Traces and saved chats were read so already.
+        ("<THINK>a</THINK>b", "stop", ("a", "b")),
     ],
 )
 def test_only_what_an_answer_begins_with_is_reasoning(text, finish_reason, parts) -> None:

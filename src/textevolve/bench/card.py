@@ -24,7 +24,6 @@ from collections.abc import (
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from importlib import resources
 from itertools import chain
 from pathlib import Path
 from statistics import fmean
@@ -51,6 +50,7 @@ from textevolve.mappings import drop_none
 from textevolve.rows import read_text
 from textevolve.spec import Frozen
 from textevolve.statistics.intervals import TIE, wilson_interval
+from textevolve.texts.shipped import read_shipped
 from textevolve.texts.yaml_lines import build_at, line_of, parse_yaml
 
 # The cases of the robustness card, and the questions to a judge about them. Cases are shipped in
@@ -133,11 +133,10 @@ class CardCase(Frozen):
 @lru_cache(maxsize=1)
 def shipped_cases() -> tuple[CardCase, ...]:
     """Return all cases that are shipped with the package, in the order of their families."""
-    folder = resources.files("textevolve.bench") / "cards"
     cases: list[CardCase] = []
     for family in FAMILIES:
-        file = folder / f"{family.replace('-', '_')}.yaml"
-        cases += parse_cases(file.read_text(encoding="utf-8"), file.name)
+        name = f"{family.replace('-', '_')}.yaml"
+        cases += parse_cases(read_shipped("textevolve.bench", f"cards/{name}"), name)
 
     return tuple(cases)
 

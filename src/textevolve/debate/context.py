@@ -68,6 +68,7 @@ class DebateContext:
     today: str
     model_of: Callable[[Agent], Model]
     recall: Recall
+    recalls_all: bool
     listener: Listener
     concurrency: int
     rules: str

@@ -59,6 +59,8 @@ HIGHEST = 10
 
 def _plain_number(value: object) -> object:
     """Convert a text such as `8`, `8.5` or `8/10` to its number; other values stay unchanged."""
+    if type(value) in (int, float):  # nearly always
+        return value
     return take_decimal(_OF_TEN.sub("", value) if isinstance(value, str) else value)
 
 

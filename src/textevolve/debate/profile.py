@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -37,6 +36,7 @@ from textevolve.rows import read_text
 from textevolve.spec import NonEmpty, Share, explain, suggest
 from textevolve.texts.numbers import reject_odd_number
 from textevolve.texts.prose import fold_case
+from textevolve.texts.shipped import list_shipped, read_shipped
 from textevolve.texts.yaml_lines import line_of, parse_yaml
 
 Protocol = Literal[
@@ -436,8 +436,7 @@ def build_profile(fields: Mapping[str, Any]) -> Profile:
 
 
 def shipped_profiles() -> tuple[str, ...]:
-    folder = resources.files("textevolve.debate") / "profiles"
-    return tuple(sorted(f.name.removesuffix(".yaml") for f in folder.iterdir()))
+    return list_shipped("textevolve.debate", "profiles", ".yaml")
 
 
 def load_profile(name: str | Path) -> Profile:
@@ -447,8 +446,8 @@ def load_profile(name: str | Path) -> Profile:
         InputError: no such profile, or the file is wrong; names file, line and reason.
     """
     if str(name) in shipped_profiles():
-        resource = resources.files("textevolve.debate") / "profiles" / f"{name}.yaml"
-        return parse_profile(resource.read_text(encoding="utf-8"), str(name))
+        text = read_shipped("textevolve.debate", f"profiles/{name}.yaml")
+        return parse_profile(text, str(name))
     if not isinstance(name, str | Path):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InputError(f"a profile is a name, a YAML file's path or a Profile, not {name!r:.40}")
     path = Path(name)

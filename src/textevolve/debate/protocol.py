@@ -60,7 +60,8 @@ class Debate:
     """A judge that holds a debate of the profile's agents over a case.
 
     `model_of`: returns the model of an agent; for the profile's `decider` it is called with an
-    agent that has the decider as its model. `recall`: recalls the agents' memories. `put_agents`:
+    agent that has the decider as its model. `recall`: recalls the agents' memories. `recalls_all`:
+    it is also called for agents without collections, as a function of the user's is. `put_agents`:
     puts stored agents into the profile that a case sets for itself. `concurrency`: the maximum
     number of concurrent calls of one debate, if the protocol allows any; 1 lets a local server
     reuse its prefix cache. `today`: the date in every prompt, as YYYY-MM-DD.
@@ -69,6 +70,7 @@ class Debate:
     profile: Profile
     model_of: Callable[[Agent], Model]
     recall: Recall = nothing
+    recalls_all: bool = True
     put_agents: Callable[[Profile], Profile] = lambda profile: profile
     listener: Listener = silence
     concurrency: int = 64
@@ -122,6 +124,7 @@ class Debate:
             today=self.today,
             model_of=self.model_of,
             recall=self.recall,
+            recalls_all=self.recalls_all,
             listener=self.listener,
             concurrency=self.concurrency,
             rules=read_rules(profile),
@@ -243,11 +246,12 @@ class _Table:
     def _hear(self, turn: Turn) -> None:
         context = self.context
         self.turns.append(turn)
-        heard = context.listener is not silence
-        if heard and (move := measure_move(self.turns, turn, context.profile)):
-            context.listener(StepFinished(context.case.id, "move", move))
+        if context.listener is not silence:
+            move = measure_move(self.turns, turn, context.profile)
+            if move is not None:
+                context.listener(StepFinished(context.case.id, "move", move))
         if turn.scores is not None:
-            self.spoken.append((turn.round, quote_turn(self.context, turn, turn.scores)))
+            self.spoken.append((turn.round, quote_turn(context, turn, turn.scores)))
 
     def _arguments(self) -> tuple[str, ...]:
         return tuple(turn.argument for turn in self.turns if not turn.is_silent)

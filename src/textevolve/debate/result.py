@@ -190,7 +190,8 @@ def stack_scores(turns: Iterable[Turn], rounds: int, profile: Profile, candidate
     """Return the scores of the first rounds of a debate, shape (rounds, agents, candidates,
     components); NaN where a turn has no scores."""
     shape = rounds, len(profile.agents), candidates, len(profile.components)
-    scores = np.full(shape, np.nan)
+    scores = np.empty(shape)
+    scores.fill(np.nan)
     for turn in turns:
         if turn.scores and turn.round < rounds:
             scores[turn.round, turn.agent] = turn.scores

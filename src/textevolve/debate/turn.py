@@ -59,9 +59,9 @@ async def remember(speech: Speech) -> tuple[Memory, ...]:
     """
     context = speech.context
     speaker = speech.speaker
-    if context.recall is nothing:
-        return ()
     settings = speaker.recall_settings
+    if context.recall is nothing or (settings is None and not context.recalls_all):
+        return ()
     cue = Cue(
         speaker.name,
         () if settings is None else settings.collections,
@@ -129,11 +129,8 @@ def _ending(
     """Render the end of a turn's prompt: memories, persona and request. Debates without memories
     share it in the cache."""
     labels_text = [f"Response {n}" for n in labels]
-    listed = (
-        ", ".join(labels_text[:-1]) + " and " + labels_text[-1]
-        if len(labels_text) > 1
-        else labels_text[0]
-    )
+    *others, last = labels_text
+    listed = f"{', '.join(others)} and {last}" if others else last
 
     return load_prompt("request").render(
         memories=memories,
@@ -166,21 +163,24 @@ async def take_turn(
     if heard := context.listener is not silence:
         details = {"round": round, "agent": speaker.name, "model": model.name}
         context.listener(StepStarted(context.case.id, "turn", details))
-    meters = [UsageMeter(model)]
+    meter = UsageMeter(model)
+    deciding_meter = meter
     if context.profile.readout == "decide":
         decider = context.profile.decider or speaker.model
         deciding = speaker.model_copy(update={"model": decider})
-        meters.append(UsageMeter(context.model_of(deciding)))
+        deciding_meter = UsageMeter(context.model_of(deciding))
 
     sample = _number_sample(context.profile, round, agent)
-    speech = Speech(context, meters[0], meters[-1], speaker, tuple(history), sample, tuple(spoken))
+    speech = Speech(context, meter, deciding_meter, speaker, tuple(history), sample, tuple(spoken))
 
     with span("agent", speaker.name, agent=speaker.name, round=round + 1) as here:
-        turn = replace(
-            await _speak(speech, Turn(round, agent, model.name, order)),
-            usage=sum((meter.usage for meter in meters[1:]), meters[0].usage),
-            seconds=sum(meter.seconds for meter in meters),
-        )
+        turn = await _speak(speech, Turn(round, agent, model.name, order))
+        usage = meter.usage
+        seconds = meter.seconds
+        if deciding_meter is not meter:
+            usage += deciding_meter.usage
+            seconds += deciding_meter.seconds
+        turn = replace(turn, usage=usage, seconds=seconds)
         here.note(output=turn.argument)
 
     if heard:
@@ -303,8 +303,11 @@ async def _argue_and_state(speech: Speech, memories: Sequence[Memory], turn: Tur
     else:
         scores = read_verbalized(answer.value, context.labels)
 
-    return replace(
-        turn,
+    return Turn(
+        turn.round,
+        turn.agent,
+        turn.model,
+        turn.order,
         argument=text,
         points=read_points(answer.value, context.labels) if words is None else (),
         scores=scores,

@@ -9,10 +9,8 @@ from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
-from importlib import resources
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeAlias, TypeVar
 
-import yaml
 from pydantic import Field
 
 from textevolve.engine.local import gather_bounded
@@ -54,6 +52,7 @@ from textevolve.llm.structured import require_text
 from textevolve.llm.verdicts import read_log_odds, wire_of, word_request
 from textevolve.rows.columns import list_answers
 from textevolve.spec import Frozen
+from textevolve.texts.yaml_lines import load_shipped
 
 if TYPE_CHECKING:
     from textevolve.judges.opening import Judges
@@ -85,7 +84,6 @@ def example_state(question: str) -> str:
 @cache
 def _examples() -> tuple[tuple[str, str], ...]:
     """Return the text of each example as a prompt shows it, with its answer."""
-    file = resources.files("textevolve.judges") / "prompts" / "examples.yaml"
     return tuple(
         (
             prompt("one").render(
@@ -93,7 +91,7 @@ def _examples() -> tuple[tuple[str, str], ...]:
             ),
             row["answer"],
         )
-        for row in yaml.safe_load(file.read_text(encoding="utf-8"))
+        for row in load_shipped("textevolve.judges", "prompts/examples.yaml")
     )
 
 

@@ -103,6 +103,7 @@ class DebateJudge(AskingJudge):
             concurrency=bench.concurrency,
             today=bench.today or this_day(),
             recall=bench.recall,
+            recalls_all=False,
             put_agents=bench.fill,
         )
 

@@ -12,11 +12,11 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 
 from textevolve.errors import InputError
 from textevolve.llm.decisions import Question, predicate, score
 from textevolve.spec import suggest
+from textevolve.texts.shipped import list_shipped, read_shipped
 
 _COMMENT = re.compile(r"^[^\S\n]*<!--(.*?)-->[^\S\n]*\n?", re.DOTALL | re.MULTILINE)
 _ONE_WORD = re.compile(r"[\w-]+")
@@ -36,8 +36,7 @@ class Rubric:
 @cache
 def shipped_rubrics() -> tuple[str, ...]:
     """Return the names of the shipped rubrics in alphabetical order."""
-    folder = resources.files("textevolve.judges") / "rubrics"
-    return tuple(sorted(file.name.removesuffix(".md") for file in folder.iterdir()))
+    return list_shipped("textevolve.judges", "rubrics", ".md")
 
 
 @cache
@@ -53,8 +52,7 @@ def load_rubric(name: str) -> Rubric:
             f" @FILE){suggest(name, shipped_rubrics())}"
         )
 
-    file = resources.files("textevolve.judges") / "rubrics" / f"{name}.md"
-    source = file.read_text(encoding="utf-8")
+    source = read_shipped("textevolve.judges", f"rubrics/{name}.md")
     comment = _COMMENT.match(source)
     about = comment[1].strip().splitlines() if comment else ()
 

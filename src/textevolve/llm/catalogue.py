@@ -8,16 +8,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, TypeAdapter
 
 from textevolve.errors import SettingsError
 from textevolve.spec import Count, suggest
+from textevolve.texts.yaml_lines import load_shipped
 
 PROVIDER = "local"
 """The part before the slash in the specs of local models."""
@@ -147,9 +146,9 @@ class Located:
 @lru_cache(maxsize=1)
 def read_catalogue() -> dict[str, Weights]:
     """Return the catalogue's models by name."""
-    text = files("textevolve.llm").joinpath("catalogue.yaml").read_text(encoding="utf-8")
-    entries = TypeAdapter(list[Weights]).validate_python(yaml.safe_load(text))
-    return {entry.name: entry for entry in entries}
+    entries = load_shipped("textevolve.llm", "catalogue.yaml")
+    weights = TypeAdapter(list[Weights]).validate_python(entries)
+    return {entry.name: entry for entry in weights}
 
 
 def locate(name: str, folder: Path) -> Located:

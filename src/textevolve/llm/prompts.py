@@ -10,12 +10,12 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from textevolve.evaluation import Case
 from textevolve.images import IMAGE_TOKENS
 from textevolve.llm.model import Message, Request, text_hash
+from textevolve.texts.shipped import list_shipped, read_shipped
 
 if TYPE_CHECKING:
     import jinja2
@@ -32,7 +32,8 @@ def count_tokens(text: str) -> int:
 def count_utf8(text: str) -> int:
     """Count the bytes of a text in UTF-8. Tokenizers make a token of about four: of four Latin
     letters as of one or two Chinese signs. Old ones make up to twice as many of some scripts."""
-    return len(text.encode("utf-8", "surrogatepass"))
+    # Python knows without a look at the text whether it is plain ASCII.
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
 def estimate_text(text: str) -> int:
@@ -90,7 +91,9 @@ def literal_pattern(texts: tuple[str, ...]) -> re.Pattern[str]:
 def sanitize(text: str, nonce: str) -> tuple[str, int]:
     """Return the text with forged marks, control tokens of chat formats and the nonce itself broken
     up by an invisible character, and the number of these places. Time is linear in the text."""
-    text, count = _FORGED.subn(_break_up, text)
+    count = 0
+    if "<" in text or "[" in text:  # each mark begins with one of them
+        text, count = _FORGED.subn(_break_up, text)
     # A model can be talked into repeating the nonce that it saw; candidates cannot know it.
     if nonce.lower() not in text.lower():  # nearly always, and a pattern costs more than this
         return text, count
@@ -134,12 +137,10 @@ class Template:
     """A compiled prompt template.
 
     Attributes:
-        version: A hash of the source, so that a changed prompt makes another run.
         variables: The names of all its variables.
     """
 
     name: str
-    version: str
     variables: frozenset[str]
     compiled: jinja2.Template
 
@@ -174,22 +175,25 @@ def load_template(package: str, name: str) -> Template:
     """Load the template in `<package>/prompts/<name>.md`."""
     from jinja2 import meta
 
-    source = (resources.files(package) / "prompts" / f"{name}.md").read_text(encoding="utf-8")
     environment = _environment()
-    variables = frozenset(meta.find_undeclared_variables(environment.parse(source)))
-    version = text_hash(source)[:12]
-    return Template(name, version, variables, environment.from_string(source))
+    tree = environment.parse(_read_source(package, name))
+    variables = frozenset(meta.find_undeclared_variables(tree))
+    return Template(name, variables, environment.from_string(tree))
+
+
+@cache
+def _read_source(package: str, name: str) -> str:
+    return read_shipped(package, f"prompts/{name}.md")
 
 
 def prompt_versions(room: str, *names: str) -> dict[str, str]:
-    """Return the versions of a room's prompts by `room.name`; a run with other versions is another
-    run. `names`: the prompts that count; default: all in the room's folder."""
-    folder = resources.files(f"textevolve.{room}") / "prompts"
-    files = (file.name for file in folder.iterdir())
-    in_folder = sorted(name.removesuffix(".md") for name in files if name.endswith(".md"))
+    """Return the versions of a room's prompts, which are hashes of their sources, by `room.name`; a
+    run with other versions is another run. `names`: the prompts that count; default: all in the
+    room's folder. No prompt is compiled for its version, since most are never sent."""
+    package = f"textevolve.{room}"
     return {
-        f"{room}.{name}": load_template(f"textevolve.{room}", name).version
-        for name in names or in_folder
+        f"{room}.{name}": text_hash(_read_source(package, name))[:12]
+        for name in names or list_shipped(package, "prompts", ".md")
     }
 
 
@@ -207,9 +211,13 @@ def image_tokens(request: Request) -> int:
 
 def prompt_tokens(request: Request) -> int:
     """Estimate the tokens of a request's texts and images."""
-    texts = [part for message in request.messages for part in message.parts]
-    length = sum(map(count_utf8, (*texts, request.questions or "")))
+    length = sum(map(count_utf8, _texts(request)))
     return -(-length // CHARACTERS_A_TOKEN) + image_tokens(request)
+
+
+def _texts(request: Request) -> list[str]:
+    texts = [part for message in request.messages for part in message.parts]
+    return [*texts, request.questions or ""]
 
 
 CUT_SHARE = 2
@@ -229,14 +237,14 @@ def find_cut(request: Request, counted: int) -> int:
     """Return about how many tokens the texts of a request have, if an endpoint that counted so many
     in all has probably cut them; otherwise 0. Images are left out, which endpoints count in many
     ways."""
-    text = "".join(part for message in request.messages for part in message.parts)
-    text += request.questions or ""
-    wide_at_most = (len(text.encode("utf-8", "surrogatepass")) - len(text)) // 2
-    at_most = len(text) // CHARACTERS_A_TOKEN + wide_at_most
+    texts = _texts(request)
+    characters = sum(map(len, texts))
+    wide_at_most = (sum(map(count_utf8, texts)) - characters) // 2
+    at_most = characters // CHARACTERS_A_TOKEN + wide_at_most
     if counted < LEAST_COUNT or counted * CUT_SHARE >= at_most:
         return 0
 
-    text = _RUNS.sub(r"\1", text)
+    text = _RUNS.sub(r"\1", "".join(texts))
     wide = len(_WIDE.findall(text))
     tokens = (len(text) - wide) // CHARACTERS_A_TOKEN + wide
 

@@ -213,19 +213,15 @@ def read_answer(response: Response, answer: type[T]) -> tuple[T, ParseMode]:
             message names the first violated rule.
     """
     try:
-        return _read(response, answer)
-    except AnswerError:
-        current_span.get().count(parse_errors=1)
-        raise
-
-
-def _read(response: Response, answer: type[T]) -> tuple[T, ParseMode]:
-    text = mend_halves(require_text(response))
-    data, parse_mode = _parse(text)
-    try:
+        data, parse_mode = _parse(mend_halves(require_text(response)))
         return answer.model_validate(data), parse_mode
     except ValidationError as error:
-        raise AnswerError(_describe(error)) from None
+        fault = AnswerError(_describe(error))
+    except AnswerError as error:
+        fault = error
+
+    current_span.get().count(parse_errors=1)
+    raise fault
 
 
 def _parse(text: str) -> tuple[Any, ParseMode]:

@@ -19,11 +19,8 @@ import xml.etree.ElementTree as ElementTree
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import resources
 from itertools import islice
 from typing import Any, TypeAlias, cast
-
-import yaml
 
 from textevolve.errors import InputError
 from textevolve.evaluation import SPENT, Case, as_number
@@ -37,7 +34,7 @@ from textevolve.texts.patterns import compile_pattern, is_found
 from textevolve.texts.placeholders import fill, placeholders_of
 from textevolve.texts.prose import CASE_FOLDS, compose, split_words
 from textevolve.texts.schema_check import check_schema, find_data_faults, find_faults
-from textevolve.texts.yaml_lines import parse_yaml
+from textevolve.texts.yaml_lines import load_shipped, parse_yaml
 from textevolve.trajectory import Trajectory
 
 CheckGrader: TypeAlias = Callable[[str, Case], Any]
@@ -396,9 +393,7 @@ _OPENERS: Mapping[str, Callable[..., CheckGrader]] = {
     "function": _open_function,
 }
 
-_TABLE = yaml.safe_load(
-    resources.files("textevolve.loops").joinpath("checks.yaml").read_text(encoding="utf-8")
-)
+_TABLE = load_shipped("textevolve.loops", "checks.yaml")
 CHECKS: Mapping[str, CheckKind] = {
     name: CheckKind(**fields) for name, fields in _TABLE["checks"].items()
 }

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib import resources
 from typing import Annotated, Literal, TypeAlias
 
 import yaml
@@ -41,6 +40,7 @@ from textevolve.llm.prompts import (
 )
 from textevolve.llm.structured import ask_structured, require_text
 from textevolve.protocol.contents import as_count
+from textevolve.texts.shipped import read_shipped
 
 # The data types of subjects (units to judge) and judgements, without prompts, models or
 # arithmetic.
@@ -225,8 +225,7 @@ def evaluation_prompts() -> dict[str, str]:
 
 @cache
 def _read_file(name: str) -> str:
-    file = resources.files("textevolve.memory_eval") / "prompts" / name
-    return file.read_text(encoding="utf-8")
+    return read_shipped("textevolve.memory_eval", f"prompts/{name}")
 
 
 async def judge_subject(model: Model, subject: Subject, *, seed: int = 0) -> MemoryJudgement:

@@ -112,7 +112,8 @@ def _status(code: str) -> int:
 # Files and jobs
 
 
-_Name = Annotated[Annotated[str, Field(pattern=r"^[\w.:-]{1,200}$")] | None, READABLE]
+# The length is not in the pattern: 200 repetitions of all letters take 20 ms to compile.
+_Name = Annotated[Annotated[str, Field(pattern=r"^[\w.:-]+$", max_length=200)] | None, READABLE]
 """An identifier that is safe in a URL path; None for any other value."""
 
 

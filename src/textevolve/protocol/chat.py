@@ -321,7 +321,7 @@ class _Ended(BaseModel):
 
     finish_reason: Annotated[KnownText, BeforeValidator(_reason_of)] = None
     error: Any = None
-    logprobs: Annotated[_Logprobs | None, WrapValidator(_readable)] = None
+    logprobs: Annotated[_Logprobs, WrapValidator(_readable)] | None = None
 
     @property
     def failure(self) -> object:
@@ -572,10 +572,11 @@ def read_reply(completion: Completion) -> ChatReply:
     if message.refusal and not content:
         finish_reason = REFUSAL
 
-    logprobs = tuple(token.read() for token in _tokens_of(choice))
     in_text, text = split_reasoning(content, finish_reason)
-    # Tokens that cannot be aligned are kept: those of half characters do not join to the text.
-    logprobs = align_tokens(logprobs, text) or logprobs
+    logprobs = tuple(token.read() for token in _tokens_of(choice))
+    if logprobs:
+        # Tokens that cannot be aligned are kept: those of half characters do not join to the text.
+        logprobs = align_tokens(logprobs, text) or logprobs
 
     return ChatReply(
         text=text,

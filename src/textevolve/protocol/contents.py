@@ -110,10 +110,6 @@ def answer_ending(finish_reason: str) -> AnswerEnding:
 # (`reasoning_effort`), which `client` sends.
 
 _THOUGHTS = re.compile(r"\s*<(think|thinking|thought)>(.*?)</\1>\s*", re.DOTALL)
-_SIGNS = (
-    *("<th", "</th", "[THINK]", "<|channel|>", "<seed:think", "◁think▷"),
-    *("<|begin_of_thought|>", "<|START_THINKING|>"),
-)
 _TAGS = ("<think>", "<thinking>", "<thought>")
 _LONGEST = len("</thinking>")
 _BEGUN = re.compile(r"\s*<(?:think|thinking|thought)>(.*)", re.DOTALL)
@@ -122,7 +118,7 @@ _BEGUN = re.compile(r"\s*<(?:think|thinking|thought)>(.*)", re.DOTALL)
 def split_reasoning(text: str, finish_reason: str) -> tuple[str, str]:
     """Split a text into the reasoning at its beginning and the answer after it. Reasoning without
     an end tag is recognised only in truncated answers, since a text may also be about the tag."""
-    if not any(sign in text for sign in _SIGNS):  # nearly always
+    if not ("<" in text or "[THINK]" in text or "◁" in text):  # nearly always
         return "", text
     thought, answer = split_thought(text)
     if len(answer) < len(text):

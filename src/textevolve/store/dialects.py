@@ -13,10 +13,10 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from typing import Any, Protocol
 
 from sqlalchemy import ExecutableDDLElement, Table, create_mock_engine, select, update
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import DBAPIError
 
@@ -86,7 +86,8 @@ def database_time(connection: Connection) -> float:
 
 def insert_into(connection: Connection, table: Table) -> Any:
     """Return an INSERT statement of the dialect, which can handle conflicts with existing rows."""
-    return (postgresql if is_postgres(connection) else sqlite).insert(table)
+    # SQLAlchemy imports only the dialects that are used; that of PostgreSQL takes 35 ms.
+    return import_module(f"sqlalchemy.dialects.{connection.dialect.name}").insert(table)
 
 
 _PARTS = """
@@ -175,6 +176,8 @@ def _table_statements(dialect: str) -> tuple[str, ...]:
         statements.append(str(statement.compile(dialect=engine.dialect)))
 
     engine = create_mock_engine(f"{dialect}://", note)
+    # SQLAlchemy would import the dialect of an option that the tables themselves name.
+    tables.calls_answered.dialect_options[engine.dialect.name]["where"] = tables.ANSWERED
     tables.metadata.create_all(engine, checkfirst=False)
 
     return tuple(statements)

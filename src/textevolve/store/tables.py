@@ -122,8 +122,9 @@ ERASED = "[erased]"
 ERASED_KEY = "erased"
 """The key of calls whose texts were erased (`store/upkeep.py`): no request has this key."""
 
-_ANSWERED = text("error IS NULL")
-_index(calls, "calls_answered", "key", sqlite_where=_ANSWERED, postgresql_where=_ANSWERED)
+ANSWERED = text("error IS NULL")
+calls_answered = Index("calls_answered", calls.c.key)
+"""The index of the calls with an answer; `store/dialects.py` adds the condition `ANSWERED`."""
 _index(calls, "calls_of_run", "run_id")
 
 reuses = _table(

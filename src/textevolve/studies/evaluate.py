@@ -603,14 +603,8 @@ def find_row(judged: Judged) -> Row:
         key = f"{judged.index}|{judge}"
         position = judged.position
 
-    row = Row(
-        key,
-        position,
-        mend_text(str(judged.case.id)),
-        None,
-        variant=judge,
-        cluster=mend_text(cluster_of(judged.case.parameters)),
-    )
+    case = mend_text(str(judged.case.id))
+    cluster = mend_text(cluster_of(judged.case.parameters))
     failure = select_failure(judged.outcomes)
     best = None
     if isinstance(judged, DebateResult):
@@ -620,11 +614,15 @@ def find_row(judged: Judged) -> Row:
 
     if failure is not None:
         title = judged.case.parameters.get(TITLE, "")
-        return replace(row, status=failure.kind, reason=failure.reason, title=title)
+        kind = failure.kind
+        return Row(
+            key, position, case, None, kind, failure.reason, judge, None, cluster, title=title
+        )
     results = select_scored(judged.outcomes)
     score = max(result.score for result in results) if best is None else results[best].score
 
-    return replace(row, score=score, passed=any(result.passed for result in results))
+    passed = any(result.passed for result in results)
+    return Row(key, position, case, score, variant=judge, passed=passed, cluster=cluster)
 
 
 def at_threshold(judged: Judged, threshold: float) -> Judged:

@@ -19,8 +19,6 @@ def take_decimal(value: object) -> object:
     Raises:
         ValueError: a truth value, or a text that is not one plain decimal number.
     """
-    if type(value) in (int, float):  # nearly always
-        return value
     if isinstance(value, bool):
         raise ValueError("must be a number, not true or false")
     if value is None or (isinstance(value, str) and not _DECIMAL.fullmatch(value.strip())):
