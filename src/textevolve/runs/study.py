@@ -467,7 +467,7 @@ def read_study_file(path: str) -> tuple[AnyStudy, StudySpec]:
         reason = f"must name the kind of study: {', '.join(kinds())}"
         if "providers" in mapping:
             reason = (
-                f"is a file of promptfoo: textevolve run init --from {path} makes a study of it"
+                f"is a file of promptfoo; make a study of it: textevolve run init --from {path}"
             )
         raise InputError(f"{path}:1: {reason}")
     try:
