@@ -20,17 +20,14 @@ def edited(monkeypatch):
     """Change the version of a shipped prompt, as an edit of its file does."""
 
     def edit(room, name):
-        load = shipped_prompts.load_template
+        read = shipped_prompts._read_source
 
-        def load_edited(package, prompt):
-            template = load(package, prompt)
-            if (package, prompt) != (f"textevolve.{room}", name):
-                return template
-            return shipped_prompts.Template(
-                template.name, "edited", template.variables, template.compiled
-            )
+        def read_edited(package, prompt):
+            source = read(package, prompt)
+            is_edited = (package, prompt) == (f"textevolve.{room}", name)
+            return f"{source} Edited." if is_edited else source
 
-        monkeypatch.setattr(shipped_prompts, "load_template", load_edited)
+        monkeypatch.setattr(shipped_prompts, "_read_source", read_edited)
 
     return edit
 

@@ -41,7 +41,7 @@ from textevolve.llm.quantize import Quantized, check_copy, quantize_file, quanti
 from textevolve.llm.weights import fetch
 from textevolve.report.terminal import draw_facts, safe
 from textevolve.report.wording import visible
-from textevolve.rows import read_text
+from textevolve.rows import open_text
 from textevolve.settings import Settings, read_settings
 
 
@@ -234,7 +234,10 @@ def convert(
             f" models templates check {source}"
         )
 
-    chat = _read(read_text(source), source, came_from)
+    # The ends of lines are part of a prompt.
+    with open_text(source) as file:
+        prompt = file.read()
+    chat = _read(prompt, source, came_from)
     messages = chat.messages
     rendering = chat.rendering
 
