@@ -10,10 +10,10 @@ from __future__ import annotations
 import json
 import re
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, create_model
@@ -28,6 +28,7 @@ from textevolve.llm.model import Message, Request
 from textevolve.llm.prompts import prompt_versions
 from textevolve.llm.structured import ask_structured
 from textevolve.mappings import drop_none, map_values
+from textevolve.messages import split_thought
 from textevolve.rows import read_text
 from textevolve.rows.columns import prompt_text
 from textevolve.texts.numbers import read_number
@@ -82,7 +83,10 @@ class LabelJudge(ModelJudge):
             max_tokens=REASON_TOKENS,
             seed=context.seed,
         )
-        answer: Any = (await ask_structured(context.model, request, answer_type(scale))).value
+        structured = await ask_structured(
+            context.model, request, answer_type(scale), partial(read_marked, scale=scale)
+        )
+        answer: Any = structured.value
         feedback = f"{answer.label}: {answer.reason}"
 
         return context.result(scale[answer.label], [feedback], label=answer.label)
@@ -91,7 +95,7 @@ class LabelJudge(ModelJudge):
 def answer_type(scale: Mapping[str, float]) -> type[BaseModel]:
     """Return the type of an answer: a reason, and one of the labels, in small or capital
     letters."""
-    by_folded = {_fold(label): label for label in scale}
+    by_folded = _index(scale)
 
     def find(value: object) -> object:
         return by_folded.get(_fold(value), value)
@@ -99,6 +103,46 @@ def answer_type(scale: Mapping[str, float]) -> type[BaseModel]:
     labels: Any = Annotated[Literal[tuple(scale)], BeforeValidator(find)]
     fields: Any = {"reason": (str, ...), "label": (labels, ...)}
     return create_model("Verdict", __config__=ConfigDict(extra="forbid"), **fields)
+
+
+_VERDICT = (
+    r"""[ \t*_`"']*([^\s*_`"'\[\]<>](?:[^\n*_`"'\[\]<>]*?[^\s*_`"'\[\]<>])??)"""
+    r"""(?:(?<=\d)[*_`]*\s*(?:/|out\ of)\s*HIGHEST)?[ \t*_`"']*"""
+)
+_END = r"(?:[.;](?=\s|$)|[\])<]|\ [(–—-]|$)"
+_MARKED = (
+    rf"(?:\[\[|\[RESULT\]|<(?:score|rating|grade|verdict|label)>\s*){_VERDICT}{_END}",
+    r"^\W*(?:(?:so|the|my|your|final|overall|total|answer)\s+)*"
+    r"(?:score|rating|grade|verdict|label)\b[*_`\"]*(?:\s*\([^()\n]*\))?[*_`\"]*"
+    rf"\s*(?:[:=：]|is\b){_VERDICT}{_END}",
+    rf"(?:\*\*(?=\d)|(?<=\n)(?=[^\n]*\Z)|\A(?=[^\n]*\Z)){_VERDICT}(?:\*\*|\.?\Z)",
+)
+"""The forms in which judges mark a verdict, the plainest first: `[[5]]` (MT-Bench), `[RESULT] 5`
+(Prometheus) or `<score>5</score>`; `Rating: 4/5` at the beginning of a line; `**4**`, or a last
+line that is nothing else. A number within a sentence is none of them."""
+
+
+def read_marked(text: str, scale: Mapping[str, float]) -> dict[str, str] | None:
+    """Return the reason and the label of a verdict that is written in a form of known judge prompts
+    instead of JSON.
+
+    The plainest form in the text decides. None if all that it marks is not one and the same label,
+    since a draft, a part's score or an example of the prompt may be the other one."""
+    _, answer = split_thought(text)
+    by_folded = _index(scale)
+    highest = re.escape([*scale][-1])
+    for form in _MARKED:
+        verdicts = re.findall(form.replace("HIGHEST", highest), answer.strip(), re.I | re.M)
+        labels = {by_folded.get(_fold(verdict)) for verdict in verdicts}
+        if labels:
+            label = labels.pop()
+            return None if labels or label is None else {"reason": answer, "label": label}
+
+    return None
+
+
+def _index(scale: Iterable[str]) -> dict[str, str]:
+    return {_fold(label): label for label in scale}
 
 
 def _fold(label: object) -> str:
