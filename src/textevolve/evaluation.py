@@ -23,6 +23,7 @@ from textevolve.errors import (
 )
 from textevolve.images import check_image, image_reference
 from textevolve.json_texts import is_mapping
+from textevolve.ledger import note_line
 from textevolve.mappings import drop_empty, omit
 from textevolve.showing import Drawing, Shown
 from textevolve.trajectory import Trajectory
@@ -60,6 +61,22 @@ class Case:
     images: tuple[str, ...] = field(default=(), repr=False)
     candidate_images: tuple[tuple[str, ...], ...] = field(default=(), repr=False)
     trajectory: Trajectory | None = None
+
+    def __post_init__(self) -> None:
+        # Here, where the texts of every command become a case, so that all judges and stores get
+        # the same text, and none loses its score by one character.
+        for name in ("input", "candidates", "reference", "context"):
+            value = getattr(self, name)
+            mended = mend_texts(value)
+            if mended != value:
+                object.__setattr__(self, name, mended)
+                note_line(MENDED)
+
+
+MENDED = (
+    "characters that no store or request can hold (U+0000, or half a surrogate pair) were replaced"
+    " by U+FFFD in the texts of cases"
+)
 
 
 # Parameters that are no settings, but name the span that a case comes from.
@@ -198,8 +215,10 @@ def check_text(name: str, text: str) -> None:
 
 
 def mend_text(text: str) -> str:
-    """Return the text with each lone half of a surrogate pair replaced by U+FFFD, since files,
-    databases and requests reject it. Two halves in a row become the character that they encode."""
+    """Return the text with U+0000, and each lone half of a surrogate pair, replaced by U+FFFD,
+    since files, databases and requests reject them. Two halves in a row become the character that
+    they encode."""
+    text = text.replace("\0", "\ufffd")
     if text.isascii():
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
