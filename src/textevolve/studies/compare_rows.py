@@ -14,6 +14,7 @@ from typing import Any
 
 from textevolve.errors import InputError
 from textevolve.evaluation import CHECKS, GROUP, Case
+from textevolve.ledger import note_line
 from textevolve.llm.chains.chain import check_templates
 from textevolve.loops.rules import is_checks, take_checks
 from textevolve.mappings import map_values, omit
@@ -94,6 +95,10 @@ def take_rows(
     return require_one_mark(spec.metric, row_cases(spec, renamed, objects))
 
 
+SEARCHED = 100
+"""The number of rows whose values are searched for names in braces, for a hint."""
+
+
 @dataclass(frozen=True, slots=True)
 class ComparedColumns:
     """The columns of a comparison by who may read them.
@@ -139,6 +144,13 @@ def row_cases(
     of_groups = {group[0] for group in groups if group is not None}
     unread = list_unread(spec, columns.shown, {*asked, *of_groups})
     leave_out_columns(unread, sees_images=True)
+    first_values = column_text([list(row.values()) for _, row in placed[:SEARCHED]])
+    unasked = [name for name in columns.shown if spec.prompts and name not in asked]
+    if nested := find_placeholders(first_values, unasked):
+        note_line(
+            f"{{{{{nested[0]}}}}} within the value of a column is text, and the model sees it as it"
+            f" is: write {{{nested[0]}}} into the prompt, or the value into the column"
+        )
     # Outputs that exist already may be about a column that nothing reads.
     ignored = () if spec.outputs else unread
     compared = (omit(row, ignored) for _, row in placed)

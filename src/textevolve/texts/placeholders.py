@@ -125,7 +125,8 @@ def check_spelling(
 
     if unknown:
         logging.getLogger("textevolve").warning(
-            "%s: no column for %s, so the model sees the braces as plain text",
+            "%s: no column for %s, so the model sees the braces as plain text; add a column of"
+            " that name, or rename one with --map NAME=COLUMN",
             source,
             _spell(unknown),
         )
