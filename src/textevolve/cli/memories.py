@@ -66,6 +66,8 @@ AsOf = Annotated[
     ),
 ]
 PAGE = 500
+SAME = "(the same text, source, turn, author, times and user)"
+"""What makes a memory of a file one that exists already."""
 
 
 @contextmanager
@@ -318,7 +320,7 @@ def import_file(
     if as_json:
         print_json(asdict(done))
     else:
-        typer.echo(f"{done.added:,} kept, {done.known:,} exist already")
+        typer.echo(f"{done.added:,} kept, {done.known:,} exist already {SAME}")
 
 
 def export(

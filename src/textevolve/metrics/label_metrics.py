@@ -361,8 +361,9 @@ def open_metric(text: str) -> LabelMetric:
 
     if colon:
         return check_metric(load_function(text, Path()), text)
-    near = suggest(text, tuple(SHIPPED)).partition("; there are")[0] or "."
-    raise InputError(f"no metric '{text}'{near} Write {FORMS}")
+    near = suggest(text, tuple(SHIPPED)).partition("; there are")[0]
+    stop = "" if near.endswith("?") else "."
+    raise InputError(f"no metric '{text}'{near}{stop} Write {FORMS}")
 
 
 def is_shipped(metric: str) -> bool:
