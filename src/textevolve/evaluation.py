@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from numbers import Real
+from os.path import commonprefix
 from typing import Any, Literal, Protocol, TypeGuard, TypeVar, cast
 
 from textevolve.errors import (
@@ -65,18 +66,11 @@ class Case:
     def __post_init__(self) -> None:
         # Here, where the texts of every command become a case, so that all judges and stores get
         # the same text, and none loses its score by one character.
-        for name in ("input", "candidates", "reference", "context"):
-            value = getattr(self, name)
-            mended = mend_texts(value)
-            if mended != value:
-                object.__setattr__(self, name, mended)
-                note_line(MENDED)
-
-
-MENDED = (
-    "characters that no store or request can hold (U+0000, or half a surrogate pair) were replaced"
-    " by U+FFFD in the texts of cases"
-)
+        texts = (self.input, *self.candidates, self.reference, self.context)
+        if any("\0" in text for text in texts if isinstance(text, str)):
+            note_line("U+0000, which no database can hold, became U+FFFD in the texts of cases")
+            for name in ("input", "candidates", "reference", "context"):
+                object.__setattr__(self, name, mend_texts(getattr(self, name)))
 
 
 # Parameters that are no settings, but name the span that a case comes from.
@@ -204,14 +198,12 @@ def check_text(name: str, text: str) -> None:
         raise InputError(f"{name} is not a text but {type(text).__name__}")
     if not text.strip():
         raise InputError(f"{name} is blank")
-    if "\0" in text:
-        raise InputError(f"{name} has a NUL character at position {text.index(chr(0))}")
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
+    if (mended := mend_text(text)) != text:
+        position = len(commonprefix((text, mended)))  # noqa: RUF071  of characters
         raise InputError(
-            f"{name} has half a surrogate pair at position {error.start}: not valid text"
-        ) from None
+            f"{name} has a NUL character or half a surrogate pair at position {position}: not valid"
+            " text"
+        )
 
 
 def mend_text(text: str) -> str:

@@ -8,14 +8,27 @@ a text that marks none of the scale, or several, has none.
 import json
 
 import pytest
+from pydantic import ValidationError
 
-from textevolve.judges.own_prompt import read_labels, read_marked, read_range
+from textevolve.judges.own_prompt import (
+    answer_type,
+    read_labels,
+    read_marked,
+    read_range,
+)
 from textevolve.llm.testing import Answer
 
 ROW = {"input": "Name a tide.", "output": "Ebb."}
 PROMPT = 'Rate {output} for {input} strictly as "[[rating]]", as in: "Rating: [[5]]".'
 FIVE = read_range("1-5")
 WORDS = read_labels("good=1,partly=.5,bad=0")
+
+
+def read(text, scale):
+    try:
+        return answer_type(scale)(**(read_marked(text, scale) or {})).label
+    except ValidationError:
+        return None
 
 
 @pytest.mark.parametrize(
@@ -51,7 +64,7 @@ WORDS = read_labels("good=1,partly=.5,bad=0")
     ],
 )
 def test_numbers(text, label):
-    assert (read_marked(text, FIVE) or {}).get("label") == label
+    assert read(text, FIVE) == label
 
 
 @pytest.mark.parametrize(
@@ -67,7 +80,7 @@ def test_numbers(text, label):
     ],
 )
 def test_labels(text, label):
-    assert (read_marked(text, WORDS) or {}).get("label") == label
+    assert read(text, WORDS) == label
 
 
 @pytest.mark.parametrize(

@@ -47,5 +47,5 @@ def test_values_of_rows(home, cli, server, model, prompt):
     assert outcome.code == 0, outcome.err
     sent = server.requests[-1]["messages"][-1]["content"]
     assert sent == prompt.format(**row)
-    hint = "write {country} into the prompt, or the value into the column"
+    hint = "the braces of country within a value are plain text to the model"
     assert (hint in outcome.err) == (prompt == "{question}")

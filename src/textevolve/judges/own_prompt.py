@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -95,7 +95,7 @@ class LabelJudge(ModelJudge):
 def answer_type(scale: Mapping[str, float]) -> type[BaseModel]:
     """Return the type of an answer: a reason, and one of the labels, in small or capital
     letters."""
-    by_folded = _index(scale)
+    by_folded = {_fold(label): label for label in scale}
 
     def find(value: object) -> object:
         return by_folded.get(_fold(value), value)
@@ -111,11 +111,12 @@ _VERDICT = (
 )
 _END = r"(?:[.;](?=\s|$)|[\])<]|\ [(–—-]|$)"
 _MARKED = (
-    rf"(?:\[\[|\[RESULT\]|<(?:score|rating|grade|verdict|label)>\s*){_VERDICT}{_END}",
-    r"^\W*(?:(?:so|the|my|your|final|overall|total|answer)\s+)*"
+    rf"(?im)(?:\[\[|\[RESULT\]|<(?:score|rating|grade|verdict|label)>\s*){_VERDICT}{_END}",
+    r"(?im)^\W*(?:(?:so|the|my|your|final|overall|total|answer)\s+)*"
     r"(?:score|rating|grade|verdict|label)\b[*_`\"]*(?:\s*\([^()\n]*\))?[*_`\"]*"
     rf"\s*(?:[:=：]|is\b){_VERDICT}{_END}",
-    rf"(?:\*\*(?=\d)|(?<=\n)(?=[^\n]*\Z)|\A(?=[^\n]*\Z)){_VERDICT}(?:\*\*|\.?\Z)",
+    r"(?im)(?:\*\*(?=\d)|(?<=\n)(?=[^\n]*\Z)|\A(?=[^\n]*\Z))"
+    rf"{_VERDICT}(?:\*\*|\.?\Z)",
 )
 """The forms in which judges mark a verdict, the plainest first: `[[5]]` (MT-Bench), `[RESULT] 5`
 (Prometheus) or `<score>5</score>`; `Rating: 4/5` at the beginning of a line; `**4**`, or a last
@@ -123,26 +124,20 @@ line that is nothing else. A number within a sentence is none of them."""
 
 
 def read_marked(text: str, scale: Mapping[str, float]) -> dict[str, str] | None:
-    """Return the reason and the label of a verdict that is written in a form of known judge prompts
-    instead of JSON.
+    """Return the fields of a verdict that is written in a form of known judge prompts instead of
+    JSON; its label may be none of the scale.
 
-    The plainest form in the text decides. None if all that it marks is not one and the same label,
-    since a draft, a part's score or an example of the prompt may be the other one."""
+    The plainest form in the text decides. None if it marks several labels, since a draft, a part's
+    score or an example of the prompt may be the other one."""
     _, answer = split_thought(text)
-    by_folded = _index(scale)
     highest = re.escape([*scale][-1])
     for form in _MARKED:
-        verdicts = re.findall(form.replace("HIGHEST", highest), answer.strip(), re.I | re.M)
-        labels = {by_folded.get(_fold(verdict)) for verdict in verdicts}
-        if labels:
-            label = labels.pop()
-            return None if labels or label is None else {"reason": answer, "label": label}
+        verdicts = re.findall(form.replace("HIGHEST", highest), answer.strip())
+        if verdicts:
+            label, *others = set(map(_fold, verdicts))
+            return None if others else {"reason": answer, "label": label}
 
     return None
-
-
-def _index(scale: Iterable[str]) -> dict[str, str]:
-    return {_fold(label): label for label in scale}
 
 
 def _fold(label: object) -> str:

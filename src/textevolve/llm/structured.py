@@ -27,13 +27,13 @@ from typing import Any, Generic, Literal, TypeAlias, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from textevolve.errors import AnswerError
+from textevolve.evaluation import mend_texts
 from textevolve.json_texts import is_object
 from textevolve.llm.model import Message, Model, Request, Response
 from textevolve.llm.prompts import load_template
 from textevolve.llm.wire import EMBEDDING
 from textevolve.messages import split_thought
 from textevolve.protocol.contents import LENGTH, answer_ending
-from textevolve.rows import mend_halves
 from textevolve.spans import current_span
 
 # Whether an answer is complete. Everything that reads an answer asks here first.
@@ -234,11 +234,12 @@ def read_answer(
 def _read(
     response: Response, answer: type[T], read_prose: ProseReader | None
 ) -> tuple[T, ParseMode]:
-    text = mend_halves(require_text(response))
+    text = require_text(response)
     fields = read_prose(text) if read_prose and find_object(text) is None else None
     data, parse_mode = (fields, "tolerant") if fields else _parse(text)
     try:
-        return answer.model_validate(data), parse_mode
+        # An escape in JSON may be of a character that no store can hold.
+        return answer.model_validate(mend_texts(data)), parse_mode
     except ValidationError as error:
         raise AnswerError(_describe(error)) from None
 

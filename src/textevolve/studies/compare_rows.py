@@ -148,8 +148,8 @@ def row_cases(
     unasked = [name for name in columns.shown if spec.prompts and name not in asked]
     if nested := find_placeholders(first_values, unasked):
         note_line(
-            f"{{{{{nested[0]}}}}} within the value of a column is text, and the model sees it as it"
-            f" is: write {{{nested[0]}}} into the prompt, or the value into the column"
+            f"the braces of {nested[0]} within a value are plain text to the model: show that"
+            " column in the prompt, or write its value there"
         )
     # Outputs that exist already may be about a column that nothing reads.
     ignored = () if spec.outputs else unread
