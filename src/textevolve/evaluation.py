@@ -67,7 +67,7 @@ class Case:
         # Here, where the texts of every command become a case, so that all judges and stores get
         # the same text, and none loses its score by one character.
         texts = (self.input, *self.candidates, self.reference, self.context)
-        if any("\0" in text for text in texts if isinstance(text, str)):
+        if "\0" in "".join(map(str, texts)):
             note_line("U+0000, which no database can hold, became U+FFFD in the texts of cases")
             for name in ("input", "candidates", "reference", "context"):
                 object.__setattr__(self, name, mend_texts(getattr(self, name)))

@@ -40,12 +40,24 @@ def test_variables_of_promptfoo(home):
 @pytest.mark.parametrize("prompt", ["{question}", "{question} {country}"])
 def test_values_of_rows(home, cli, server, model, prompt):
     (home / "p.txt").write_text(prompt)
-    row = {"question": "Name the capital of {{country}}.", "country": "Peru"}
+    row = {"question": "Name the capital of {{country}}.", "country": "Peru", "label": "x"}
     (home / "rows.jsonl").write_text(json.dumps(row))
-    command = ("compare", "-d", "rows.jsonl", "-p", "p.txt", "-m", model, "--metric", "regex:.")
+    command = (
+        "compare",
+        "-d",
+        "rows.jsonl",
+        "-p",
+        "p.txt",
+        "-m",
+        model,
+        "--metric",
+        "contains",
+        "--label",
+        "label",
+    )
     outcome = cli(*command)
     assert outcome.code == 0, outcome.err
     sent = server.requests[-1]["messages"][-1]["content"]
     assert sent == prompt.format(**row)
-    hint = "the braces of country within a value are plain text to the model"
+    hint = "nothing reads country; {NAME} is filled in within a prompt, not within the value"
     assert (hint in outcome.err) == (prompt == "{question}")

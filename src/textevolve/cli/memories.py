@@ -66,8 +66,6 @@ AsOf = Annotated[
     ),
 ]
 PAGE = 500
-SAME = "(the same text, source, turn, author, times and user)"
-"""What makes a memory of a file one that exists already."""
 
 
 @contextmanager
@@ -320,7 +318,10 @@ def import_file(
     if as_json:
         print_json(asdict(done))
     else:
-        typer.echo(f"{done.added:,} kept, {done.known:,} exist already {SAME}")
+        typer.echo(
+            f"{done.added:,} kept, {done.known:,} exist already (the same text,"
+            " source, turn, author, times and user)"
+        )
 
 
 def export(

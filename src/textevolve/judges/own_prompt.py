@@ -105,18 +105,17 @@ def answer_type(scale: Mapping[str, float]) -> type[BaseModel]:
     return create_model("Verdict", __config__=ConfigDict(extra="forbid"), **fields)
 
 
-_VERDICT = (
+_LABEL = (
     r"""[ \t*_`"']*([^\s*_`"'\[\]<>](?:[^\n*_`"'\[\]<>]*?[^\s*_`"'\[\]<>])??)"""
     r"""(?:(?<=\d)[*_`]*\s*(?:/|out\ of)\s*HIGHEST)?[ \t*_`"']*"""
 )
-_END = r"(?:[.;](?=\s|$)|[\])<]|\ [(–—-]|$)"
 _MARKED = (
-    rf"(?im)(?:\[\[|\[RESULT\]|<(?:score|rating|grade|verdict|label)>\s*){_VERDICT}{_END}",
+    r"(?im)(?:\[\[|\[RESULT\]|<(?:score|rating|grade|verdict|label)>\s*)"
+    r"LABEL(?:[.;](?=\s|$)|[\])<]|\ [(–—-]|$)",
     r"(?im)^\W*(?:(?:so|the|my|your|final|overall|total|answer)\s+)*"
     r"(?:score|rating|grade|verdict|label)\b[*_`\"]*(?:\s*\([^()\n]*\))?[*_`\"]*"
-    rf"\s*(?:[:=：]|is\b){_VERDICT}{_END}",
-    r"(?im)(?:\*\*(?=\d)|(?<=\n)(?=[^\n]*\Z)|\A(?=[^\n]*\Z))"
-    rf"{_VERDICT}(?:\*\*|\.?\Z)",
+    r"\s*(?:[:=：]|is\b)LABEL(?:[.;](?=\s|$)|[\])<]|\ [(–—-]|$)",
+    r"(?im)(?:\*\*(?=\d)|(?<=\n)(?=[^\n]*\Z)|\A(?=[^\n]*\Z))LABEL(?:\*\*|\.?\Z)",
 )
 """The forms in which judges mark a verdict, the plainest first: `[[5]]` (MT-Bench), `[RESULT] 5`
 (Prometheus) or `<score>5</score>`; `Rating: 4/5` at the beginning of a line; `**4**`, or a last
@@ -130,12 +129,12 @@ def read_marked(text: str, scale: Mapping[str, float]) -> dict[str, str] | None:
     The plainest form in the text decides. None if it marks several labels, since a draft, a part's
     score or an example of the prompt may be the other one."""
     _, answer = split_thought(text)
-    highest = re.escape([*scale][-1])
+    label = _LABEL.replace("HIGHEST", re.escape([*scale][-1]))
     for form in _MARKED:
-        verdicts = re.findall(form.replace("HIGHEST", highest), answer.strip())
+        verdicts = re.findall(form.replace("LABEL", label), answer.strip())
         if verdicts:
-            label, *others = set(map(_fold, verdicts))
-            return None if others else {"reason": answer, "label": label}
+            verdict, *others = set(map(_fold, verdicts))
+            return None if others else {"reason": answer, "label": verdict}
 
     return None
 

@@ -362,8 +362,7 @@ def open_metric(text: str) -> LabelMetric:
     if colon:
         return check_metric(load_function(text, Path()), text)
     near = suggest(text, tuple(SHIPPED)).partition("; there are")[0]
-    stop = "" if near.endswith("?") else "."
-    raise InputError(f"no metric '{text}'{near}{stop} Write {FORMS}")
+    raise InputError(f"no metric '{text}'. Write {FORMS}{near}")
 
 
 def is_shipped(metric: str) -> bool:

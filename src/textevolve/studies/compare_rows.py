@@ -14,7 +14,6 @@ from typing import Any
 
 from textevolve.errors import InputError
 from textevolve.evaluation import CHECKS, GROUP, Case
-from textevolve.ledger import note_line
 from textevolve.llm.chains.chain import check_templates
 from textevolve.loops.rules import is_checks, take_checks
 from textevolve.mappings import map_values, omit
@@ -95,8 +94,8 @@ def take_rows(
     return require_one_mark(spec.metric, row_cases(spec, renamed, objects))
 
 
-SEARCHED = 100
-"""The number of rows whose values are searched for names in braces, for a hint."""
+SHOWN = "; {NAME} is filled in within a prompt, not within the value of another column"
+"""What is said of an unread column whose name stands in braces in a value of the first rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,14 +142,8 @@ def row_cases(
     groups = [find_group(row, asked) for _, row in placed]
     of_groups = {group[0] for group in groups if group is not None}
     unread = list_unread(spec, columns.shown, {*asked, *of_groups})
-    leave_out_columns(unread, sees_images=True)
-    first_values = column_text([list(row.values()) for _, row in placed[:SEARCHED]])
-    unasked = [name for name in columns.shown if spec.prompts and name not in asked]
-    if nested := find_placeholders(first_values, unasked):
-        note_line(
-            f"the braces of {nested[0]} within a value are plain text to the model: show that"
-            " column in the prompt, or write its value there"
-        )
+    nested = find_placeholders(column_text(placed[:100]), unread)
+    leave_out_columns(unread, sees_images=True, advice=SHOWN if nested else "")
     # Outputs that exist already may be about a column that nothing reads.
     ignored = () if spec.outputs else unread
     compared = (omit(row, ignored) for _, row in placed)
