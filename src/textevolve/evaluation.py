@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from numbers import Real
+from os.path import commonprefix
 from typing import Any, ClassVar, Literal, Protocol, TypeGuard, TypeVar, cast
 
 from textevolve.errors import (
@@ -23,6 +24,7 @@ from textevolve.errors import (
 )
 from textevolve.images import check_image, image_reference
 from textevolve.json_texts import is_mapping
+from textevolve.ledger import note_line
 from textevolve.mappings import drop_empty, omit
 from textevolve.showing import Drawing, Shown
 from textevolve.trajectory import Trajectory
@@ -60,6 +62,15 @@ class Case:
     images: tuple[str, ...] = field(default=(), repr=False)
     candidate_images: tuple[tuple[str, ...], ...] = field(default=(), repr=False)
     trajectory: Trajectory | None = None
+
+    def __post_init__(self) -> None:
+        # Here, where the texts of every command become a case, so that all judges and stores get
+        # the same text, and none loses its score by one character.
+        texts = (self.input, *self.candidates, self.reference, self.context)
+        if "\0" in "".join(map(str, texts)):
+            note_line("U+0000, which no database can hold, became U+FFFD in the texts of cases")
+            for name in ("input", "candidates", "reference", "context"):
+                object.__setattr__(self, name, mend_texts(getattr(self, name)))
 
 
 # Parameters that are no settings, but name the span that a case comes from.
@@ -187,19 +198,19 @@ def check_text(name: str, text: str) -> None:
         raise InputError(f"{name} is not a text but {type(text).__name__}")
     if not text.strip():
         raise InputError(f"{name} is blank")
-    if "\0" in text:
-        raise InputError(f"{name} has a NUL character at position {text.index(chr(0))}")
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
+    if (mended := mend_text(text)) != text:
+        position = len(commonprefix((text, mended)))  # noqa: RUF071  of characters
         raise InputError(
-            f"{name} has half a surrogate pair at position {error.start}: not valid text"
-        ) from None
+            f"{name} has a NUL character or half a surrogate pair at position {position}: not valid"
+            " text"
+        )
 
 
 def mend_text(text: str) -> str:
-    """Return the text with each lone half of a surrogate pair replaced by U+FFFD, since files,
-    databases and requests reject it. Two halves in a row become the character that they encode."""
+    """Return the text with U+0000, and each lone half of a surrogate pair, replaced by U+FFFD,
+    since files, databases and requests reject them. Two halves in a row become the character that
+    they encode."""
+    text = text.replace("\0", "\ufffd")
     if text.isascii():
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

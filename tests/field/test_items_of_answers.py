@@ -46,6 +46,8 @@ def test_items_are_filled_in(cli, home, server, model, place, words):
     [
         ("{found.facts[0].title}", "write {found.facts.0.title}"),
         ("{{ found['facts'][1] }}", "write {found.facts.1}"),
+        ("{% for fact in found.facts %}- {% endfor %}", "its field or its item ({name.field}"),
+        ("{found|upper}", "its field or its item ({name.field}, {name.0})"),
     ],
 )
 def test_brackets_are_refused(cli, home, server, model, place, advice):

@@ -24,9 +24,24 @@ def test_closed_memories_are_counted(cli, bring):
     rows = [OPEN, CLOSED, {**CLOSED, "text": "The gate is shut."}]
     outcome = bring("m.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
     assert outcome.code == 0
-    assert "1 kept, 0 exist already" in outcome.out
+    assert (
+        "1 kept, 0 exist already (the same text, source, turn, author, times and user)"
+        in outcome.out
+    )
     assert "m.jsonl: 2 memories left out" in outcome.err
     assert "six" not in cli("memories", "search", "notes", "The gate opens at six.").out
+
+
+def test_the_same_text_again(bring):
+    """A memory is the same by where its text is from, not by what it is worth."""
+    assert "1 kept, 0 exist already" in bring("m.jsonl", json.dumps(OPEN)).out
+    for change, counts in (
+        ({"importance": 0.1}, "0 kept, 1 exist already"),
+        ({"source": "another"}, "1 kept, 0 exist already"),
+        ({"author": "Bo"}, "1 kept, 0 exist already"),
+        ({"author": "Bo"}, "0 kept, 1 exist already"),
+    ):
+        assert counts in bring("m.jsonl", json.dumps(OPEN | change)).out
 
 
 def test_lists_of_memories_are_read(bring):

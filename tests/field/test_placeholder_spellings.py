@@ -78,7 +78,7 @@ def test_chains_refuse_expressions(cli, home, model, server, written):
     write_rows(home / "rows.jsonl", [{"word": "a", "price": 1.5}])
     outcome = cli("run", "chains", "run", "c.yaml", "-d", "rows.jsonl", "-m", model)
     assert (outcome.code, server.calls) == (2, 0)
-    assert "a placeholder is a name alone" in outcome.err
+    assert "a placeholder is a name, its field or its item" in outcome.err
 
 
 def test_chains_keep_braces_of_latex():

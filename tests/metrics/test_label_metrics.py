@@ -134,7 +134,8 @@ async def test_a_long_text_is_graded_too():
 @pytest.mark.parametrize(
     ("metric", "said"),
     [
-        ("exactly", "did you mean 'exact'.*numeric.*rouge-l.*chrf"),
+        ("length", r"'length'\. Write exact.*; write a rule .* rules:FILE\.yaml$"),
+        ("exactly", r"'exactly'\. Write .*numeric.*rouge-l.*chrf.*; did you mean 'exact'\?$"),
         ("exact:loud", "exact:ignore-case"),
         ("numeric:x", "numeric:x: the tolerance must be a number"),
         ("regex", "regex:PATTERN"),

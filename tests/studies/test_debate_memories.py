@@ -3,6 +3,7 @@ reads the versions that it pinned."""
 
 import json
 import secrets
+from dataclasses import replace
 from time import time
 
 import pytest
@@ -203,6 +204,15 @@ def test_records_of_earlier_versions_hold_the_texts_alone(make_result):
         memory == Memory(memory.text) for memories in reported_memories for memory in memories
     )
     assert read_result(write_result(result)) == result
+
+
+def test_a_memory_with_half_a_pair_is_stored(make_result):
+    result = make_result()
+    first_turn, *others = result.turns
+    first_turn = replace(first_turn, memories=(Memory("a\ud83db"),))
+    stored = read_result(write_result(replace(result, turns=(first_turn, *others))))
+    assert stored.turns[0].memories == (Memory("a\ufffdb"),)
+    assert stored.turns[1:] == tuple(others)
 
 
 async def test_an_embedder_that_does_not_answer_fails_the_turn_alone(model, settings, place):

@@ -318,7 +318,10 @@ def import_file(
     if as_json:
         print_json(asdict(done))
     else:
-        typer.echo(f"{done.added:,} kept, {done.known:,} exist already")
+        typer.echo(
+            f"{done.added:,} kept, {done.known:,} exist already (the same text,"
+            " source, turn, author, times and user)"
+        )
 
 
 def export(

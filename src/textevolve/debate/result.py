@@ -652,7 +652,7 @@ def write_result(result: DebateResult, *, metrics: bool = True) -> str:
     try:
         record = _adapter().dump_json(result).decode()
     except ValueError:  # half a surrogate pair, as in a memory that the user's code recalled
-        record = mend_halves(json.dumps(_adapter().dump_python(result, mode="json")))[0]
+        record = mend_halves(json.dumps(_adapter().dump_python(result, mode="json")))
 
     return f"{record[:-1]},{to_json(more).decode()[1:]}"
 

@@ -13,7 +13,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, create_model
@@ -28,6 +28,7 @@ from textevolve.llm.model import Message, Request
 from textevolve.llm.prompts import prompt_versions
 from textevolve.llm.structured import ask_structured
 from textevolve.mappings import drop_none, map_values
+from textevolve.messages import split_thought
 from textevolve.rows import read_text
 from textevolve.rows.columns import prompt_text
 from textevolve.texts.numbers import read_number
@@ -82,7 +83,10 @@ class LabelJudge(ModelJudge):
             max_tokens=REASON_TOKENS,
             seed=context.seed,
         )
-        answer: Any = (await ask_structured(context.model, request, answer_type(scale))).value
+        structured = await ask_structured(
+            context.model, request, answer_type(scale), partial(read_marked, scale=scale)
+        )
+        answer: Any = structured.value
         feedback = f"{answer.label}: {answer.reason}"
 
         return context.result(scale[answer.label], [feedback], label=answer.label)
@@ -99,6 +103,40 @@ def answer_type(scale: Mapping[str, float]) -> type[BaseModel]:
     labels: Any = Annotated[Literal[tuple(scale)], BeforeValidator(find)]
     fields: Any = {"reason": (str, ...), "label": (labels, ...)}
     return create_model("Verdict", __config__=ConfigDict(extra="forbid"), **fields)
+
+
+_LABEL = (
+    r"""[ \t*_`"']*([^\s*_`"'\[\]<>](?:[^\n*_`"'\[\]<>]*?[^\s*_`"'\[\]<>])??)"""
+    r"""(?:(?<=\d)[*_`]*\s*(?:/|out\ of)\s*HIGHEST)?[ \t*_`"']*"""
+)
+_MARKED = (
+    r"(?im)(?:\[\[|\[RESULT\]|<(?:score|rating|grade|verdict|label)>\s*)"
+    r"LABEL(?:[.;](?=\s|$)|[\])<]|\ [(–—-]|$)",
+    r"(?im)^\W*(?:(?:so|the|my|your|final|overall|total|answer)\s+)*"
+    r"(?:score|rating|grade|verdict|label)\b[*_`\"]*(?:\s*\([^()\n]*\))?[*_`\"]*"
+    r"\s*(?:[:=：]|is\b)LABEL(?:[.;](?=\s|$)|[\])<]|\ [(–—-]|$)",
+    r"(?im)(?:\*\*(?=\d)|(?<=\n)(?=[^\n]*\Z)|\A(?=[^\n]*\Z))LABEL(?:\*\*|\.?\Z)",
+)
+"""The forms in which judges mark a verdict, the plainest first: `[[5]]` (MT-Bench), `[RESULT] 5`
+(Prometheus) or `<score>5</score>`; `Rating: 4/5` at the beginning of a line; `**4**`, or a last
+line that is nothing else. A number within a sentence is none of them."""
+
+
+def read_marked(text: str, scale: Mapping[str, float]) -> dict[str, str] | None:
+    """Return the fields of a verdict that is written in a form of known judge prompts instead of
+    JSON; its label may be none of the scale.
+
+    The plainest form in the text decides. None if it marks several labels, since a draft, a part's
+    score or an example of the prompt may be the other one."""
+    _, answer = split_thought(text)
+    label = _LABEL.replace("HIGHEST", re.escape([*scale][-1]))
+    for form in _MARKED:
+        verdicts = re.findall(form.replace("LABEL", label), answer.strip())
+        if verdicts:
+            verdict, *others = set(map(_fold, verdicts))
+            return None if others else {"reason": answer, "label": verdict}
+
+    return None
 
 
 def _fold(label: object) -> str:

@@ -2,7 +2,8 @@
 succeeded, the parse mode.
 
 1. The endpoint is asked to follow a JSON schema, and the text is read strictly (`strict`).
-2. A text with prose or fences around one complete object is read tolerantly (`tolerant`).
+2. A text with prose or fences around one complete object is read tolerantly (`tolerant`), and so
+   is a text without an object in which the caller's own reader finds what it asked for.
 3. The model is asked once more with the error named (`asked-again`).
 
 If no step succeeds, an `AnswerError` is raised. No value is invented: broken JSON is not repaired.
@@ -18,20 +19,21 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from textevolve.errors import AnswerError
+from textevolve.evaluation import mend_texts
 from textevolve.json_texts import is_object
 from textevolve.llm.model import Message, Model, Request, Response
 from textevolve.llm.prompts import load_template
 from textevolve.llm.wire import EMBEDDING
 from textevolve.messages import split_thought
 from textevolve.protocol.contents import LENGTH, answer_ending
-from textevolve.rows import mend_halves
 from textevolve.spans import current_span
 
 # Whether an answer is complete. Everything that reads an answer asks here first.
@@ -165,8 +167,15 @@ def answer_schema(answer: type[BaseModel]) -> str:
     return json.dumps(strip(answer.model_json_schema(by_alias=True)))
 
 
-async def ask_structured(model: Model, request: Request, answer: type[T]) -> Structured[T]:
-    """Ask `model` for an object of the type `answer`.
+ProseReader: TypeAlias = Callable[[str], object]
+"""A function that finds the fields of an object in an answer without one; None if it cannot."""
+
+
+async def ask_structured(
+    model: Model, request: Request, answer: type[T], read_prose: ProseReader | None = None
+) -> Structured[T]:
+    """Ask `model` for an object of the type `answer`. `read_prose`: how answers without an object
+    are read, before the model is asked again.
 
     Raises:
         UnusableAnswer: two answers were unusable; the message says why.
@@ -177,7 +186,7 @@ async def ask_structured(model: Model, request: Request, answer: type[T]) -> Str
     response = await model(full_request)
 
     try:
-        value, parse_mode = read_answer(response, answer)
+        value, parse_mode = read_answer(response, answer, read_prose)
         return Structured(value, parse_mode, (response,))
     except AnswerError as error:
         reason = str(error)
@@ -185,7 +194,7 @@ async def ask_structured(model: Model, request: Request, answer: type[T]) -> Str
     again = await model(_ask_again(full_request, response, reason))
 
     try:
-        value, _ = read_answer(again, answer)
+        value, _ = read_answer(again, answer, read_prose)
     except AnswerError as error:
         raise UnusableAnswer(
             f"unusable answer: {reason}; asked again: {error}", (response, again)
@@ -205,16 +214,22 @@ def _ask_again(request: Request, response: Response, reason: str) -> Request:
     return replace(request, messages=messages)
 
 
-def read_answer(response: Response, answer: type[T]) -> tuple[T, ParseMode]:
-    """Return the object in a response, and the parse mode that read it.
+def read_answer(
+    response: Response, answer: type[T], read_prose: ProseReader | None = None
+) -> tuple[T, ParseMode]:
+    """Return the object in a response, and the parse mode that read it. `read_prose`: as in
+    `ask_structured`.
 
     Raises:
         AnswerError: the response has no object, or the object violates a rule of the type; the
             message names the first violated rule.
     """
     try:
-        data, parse_mode = _parse(mend_halves(require_text(response)))
-        return answer.model_validate(data), parse_mode
+        text = require_text(response)
+        fields = read_prose(text) if read_prose and find_object(text) is None else None
+        data, parse_mode = (fields, "tolerant") if fields else _parse(text)
+        # An escape in JSON may be of a character that no store can hold.
+        return answer.model_validate(mend_texts(data)), parse_mode
     except ValidationError as error:
         fault = AnswerError(_describe(error))
     except AnswerError as error:

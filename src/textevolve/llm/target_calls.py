@@ -40,7 +40,7 @@ from textevolve.errors import (
     SettingsError,
     UnavailableError,
 )
-from textevolve.evaluation import Usage, empty_default, failure_of
+from textevolve.evaluation import Usage, empty_default, failure_of, mend_text
 from textevolve.events import Listener
 from textevolve.json_texts import as_object, parse_text
 from textevolve.llm.chains.steps import Callee, take_callee
@@ -245,7 +245,7 @@ class TargetModel:
         self.calls["answered"] += 1
         self.first_results.note(text)
 
-        return Response(text, reason, Usage(calls=1), seconds=perf_counter() - began)
+        return Response(mend_text(text), reason, Usage(calls=1), seconds=perf_counter() - began)
 
 
 def _call_service(

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from textevolve.errors import UnavailableError
+from textevolve.evaluation import mend_text
 from textevolve.llm.model import Model, Request, Response
 from textevolve.llm.prices import usage_of
 from textevolve.llm.prompts import estimate_text
@@ -65,7 +66,7 @@ def as_response(
     estimate = prompt, estimate_text(reply.written)
 
     return Response(
-        text=reply.text,
+        text=mend_text(reply.text),
         finish_reason=reply.finish_reason,
         usage=usage_of(completion.usage, price, completion.timings, estimate, reports_cost),
         logprobs=reply.logprobs,

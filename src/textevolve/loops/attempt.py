@@ -201,12 +201,10 @@ LONGEST = 100_000
 
 def notice_degenerate(output: str, previous: str | None) -> str:
     """Return the fault of an output that shows without a judge, or an empty text: it is blank,
-    holds a NUL character, is absurdly short or long, or nearly copies `previous`, the text that it
-    revises (None for a first attempt)."""
+    is absurdly short or long, or nearly copies `previous`, the text that it revises (None for a
+    first attempt)."""
     if not output.strip():
         return "empty"
-    if "\0" in output:
-        return "it holds a NUL character"
     if previous is None:
         return f"longer than {LONGEST:,} characters" if len(output) > LONGEST else ""
     ratio = len(output) / len(previous)

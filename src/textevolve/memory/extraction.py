@@ -346,7 +346,7 @@ def _keep_turns(
         if piece.turn in read_turns or not is_person or not is_telling:
             continue
 
-        words = " ".join(clean(piece.text).split())
+        words = " ".join(mend_text(piece.text).split())
         said_at = None if piece.time is None else piece.time.timestamp()
         yield DialoguePoint(
             text=_quote(
@@ -403,17 +403,12 @@ def _show(piece: DialoguePiece, nonce: str) -> str:
     """Format a turn for the prompt: its number, then its text, with further lines indented so that
     none looks like a turn."""
     when = "" if piece.time is None else f" ({piece.time.date().isoformat()})"
-    text = "\n   ".join(clean(piece.text).splitlines())
+    text = "\n   ".join(mend_text(piece.text).splitlines())
     return f"{piece.turn}{when} {piece.speaker}: {sanitize(text, nonce)[0]}"
 
 
-def clean(text: str) -> str:
-    """Remove characters that no request and no store can hold: NUL and lone surrogates."""
-    return mend_text(text.replace("\0", "\ufffd"))
-
-
 def _point(fact: _Fact, window: Window, settings: CreationSettings) -> DialoguePoint:
-    text = " ".join(clean(fact.fact).split())[:MOST_TEXT]
+    text = " ".join(mend_text(fact.fact).split())[:MOST_TEXT]
     # A small model copies a whole turn, with its speaker and its question.
     for speaker in filter(None, (USER, ASSISTANT, settings.about)):
         text = text.removeprefix(f"{speaker}: ")
@@ -459,7 +454,7 @@ def _point(fact: _Fact, window: Window, settings: CreationSettings) -> DialogueP
         trust=min(trust, UNSURE_TRUST) if unsure else trust,
         said=said_at,
         since=said_at if since is None else since,
-        entities=tuple(clean(name).strip()[:100] for name in about if name.strip())[:8],
+        entities=tuple(mend_text(name).strip()[:100] for name in about if name.strip())[:8],
         refused=refused,
         doubt="; ".join(doubts),
     )

@@ -345,8 +345,7 @@ def fence_text(title: str, text: str, nonce: str) -> str:
 
 def clean(text: str) -> str:
     """Replace characters that no request and no store can hold: NUL and lone surrogates."""
-    mended = mend_text(text.replace("\0", "\ufffd"))
-    return mended if mended.strip() else ""
+    return mend_text(text) if text.strip() else ""
 
 
 ANSWER_TOKENS = 400

@@ -361,8 +361,8 @@ def open_metric(text: str) -> LabelMetric:
 
     if colon:
         return check_metric(load_function(text, Path()), text)
-    near = suggest(text, tuple(SHIPPED)).partition("; there are")[0] or "."
-    raise InputError(f"no metric '{text}'{near} Write {FORMS}")
+    near = suggest(text, tuple(SHIPPED)).partition("; there are")[0]
+    raise InputError(f"no metric '{text}'. Write {FORMS}{near}")
 
 
 def is_shipped(metric: str) -> bool:

@@ -508,14 +508,16 @@ class Columns:
         self.leave_out_unread()
 
 
-def leave_out_columns(names: Collection[str], *, sees_images: bool = False) -> None:
+def leave_out_columns(
+    names: Collection[str], *, sees_images: bool = False, advice: str = ""
+) -> None:
     """Record columns that nothing reads in the ledger. `sees_images`: whether the study reads
-    images, so that it says where they are looked for."""
+    images, so that it says where they are looked for. `advice`: how to have them read."""
     reason = f"nothing reads {list_names(names)}"
     pictures = [name for name in names if _PICTURES.fullmatch(fold_name(name))]
     if pictures and sees_images:
         reason += f"; pictures are a list in a column images, or one by --map images={pictures[0]}"
-    leave_out("column", reason, len(names))
+    leave_out("column", reason + advice, len(names))
 
 
 def list_paths(row: Mapping[str, Any]) -> list[str]:

@@ -251,7 +251,7 @@ def _read_content(cell: object, where: str, folder: str) -> tuple[bytes, str]:
             " save the image as a file, or give its data URL"
         )
 
-    content = _decode(text.rpartition(";base64,")[2])
+    content = decode_base64(text.rpartition(";base64,")[2])
     if image_kind(content) is None and text[:5].lower() != "data:":
         return _read_file(text, where, folder)
     if not content:
@@ -262,7 +262,7 @@ def _read_content(cell: object, where: str, folder: str) -> tuple[bytes, str]:
     return content, where
 
 
-def _decode(text: str) -> bytes:
+def decode_base64(text: str) -> bytes:
     """Return what a text is the Base64 of; nothing for any other text. As in browsers, white space
     and missing padding do not matter: mail programs wrap the lines."""
     plain = "".join(text.split())

@@ -7,7 +7,6 @@ again, so each `superseded_by` refers to a memory that was stored later.
 from __future__ import annotations
 
 import json
-import re
 import secrets
 import unicodedata
 from collections import Counter
@@ -22,6 +21,7 @@ from sqlalchemy import Row, Select, insert, select
 from sqlalchemy.engine import Connection
 
 from textevolve.errors import ConflictError, InputError
+from textevolve.evaluation import mend_text
 from textevolve.mappings import read_fields
 from textevolve.memory.record import (
     Add,
@@ -65,7 +65,6 @@ from textevolve.store.tables import (
 
 LONGEST_TEXT = 100_000
 """The maximum number of characters of a memory."""
-_SURROGATE = re.compile("[\ud800-\udfff]")
 CLOCKS_DIFFER = 60.0
 """The seconds by which a memory's time of creation may be ahead of this machine's clock."""
 
@@ -109,7 +108,7 @@ def _find_fault(memory: NewMemory) -> str:
         "relations": " ".join(chain.from_iterable(map(astuple, memory.relations))),
     }
     for name, text in texts.items():
-        if "\0" in text or (not text.isascii() and _SURROGATE.search(text)):
+        if mend_text(text) != text:
             return f"its {name} holds a NUL or half of a surrogate pair, which is not valid text"
     for name, share in (("importance", memory.importance), ("trust", memory.origin.trust)):
         if not 0 <= share <= 1:

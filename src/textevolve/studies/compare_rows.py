@@ -94,6 +94,10 @@ def take_rows(
     return require_one_mark(spec.metric, row_cases(spec, renamed, objects))
 
 
+SHOWN = "; {NAME} is filled in within a prompt, not within the value of another column"
+"""What is said of an unread column whose name stands in braces in a value of the first rows."""
+
+
 @dataclass(frozen=True, slots=True)
 class ComparedColumns:
     """The columns of a comparison by who may read them.
@@ -140,7 +144,8 @@ def row_cases(
     cells = [row.get(name) for name in of_checks for _, row in placed]
     checked = columns_of_checks(spec.check, cells)
     unread = list_unread(spec, columns.shown, {*asked, *of_groups, *checked})
-    leave_out_columns(unread, sees_images=True)
+    nested = find_placeholders(column_text(placed[:100]), unread)
+    leave_out_columns(unread, sees_images=True, advice=SHOWN if nested else "")
     # Outputs that exist already may be about a column that nothing reads.
     ignored = () if spec.outputs else unread
     compared = (omit(row, ignored) for _, row in placed)

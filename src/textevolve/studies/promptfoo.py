@@ -19,10 +19,11 @@ from textevolve.json_texts import as_array, as_object, is_array
 from textevolve.ledger import leave_out
 from textevolve.llm.providers import PROVIDERS
 from textevolve.loops.rules import find_named
-from textevolve.mappings import drop_empty, omit
+from textevolve.mappings import drop_empty, map_values, omit
 from textevolve.rows import is_row_file, read_rows, read_text
-from textevolve.rows.columns import TITLES, is_text_column
+from textevolve.rows.columns import TITLES, column_text, is_text_column
 from textevolve.studies.compare_spec import CHATS
+from textevolve.texts.placeholders import fill
 from textevolve.texts.yaml_lines import parse_yaml
 
 FILE = "file://"
@@ -210,7 +211,12 @@ def _list_rows(
     rows: list[dict[str, Any]] = []
     for combination in itertools.product(*lists):
         texts = [_open_reference(value, folder) for value in combination]
-        rows.append({**dict(zip(values, texts, strict=True)), **extra})
+        row = dict(zip(values, texts, strict=True))
+        # As promptfoo does: a variable may show those before it, which are filled in already.
+        for name, text in row.items():
+            if isinstance(text, str):
+                row[name] = fill(text, map_values(column_text, row))
+        rows.append({**row, **extra})
 
     return rows
 

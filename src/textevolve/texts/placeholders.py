@@ -125,7 +125,8 @@ def check_spelling(
 
     if unknown:
         logging.getLogger("textevolve").warning(
-            "%s: no column for %s, so the model sees the braces as plain text",
+            "%s: no column for %s, so the model sees the braces as plain text; add a column of"
+            " that name, or rename one with --map NAME=COLUMN",
             source,
             _spell(unknown),
         )
@@ -146,10 +147,14 @@ def _as_literal(inner: str) -> str:
     return f", or {{ {inner} }} with spaces if the braces are meant as text"
 
 
-def find_expression(text: str, columns: Collection[str]) -> str:
+def find_expression(
+    text: str,
+    columns: Collection[str],
+    rule: str = "a name alone, without a format, filter, field or index",
+) -> str:
     """Return the fault of a template in which a column in braces has more than its name; empty if
-    none has. It would reach the model as it stands, though the writer expects it to be
-    evaluated."""
+    none has. It would reach the model as it stands, though the writer expects it to be evaluated.
+    `rule`: what a placeholder can be there."""
     forms = _forms(tuple(columns))
     if not forms:
         return ""
@@ -171,8 +176,8 @@ def find_expression(text: str, columns: Collection[str]) -> str:
 
         as_text = _as_literal(inner) if match["single"] else ""
         return (
-            f"{braces} is not filled in, since a placeholder is a name alone, without a format,"
-            f" filter, field or index; write {{{forms[expression['name']]}}}{as_text}"
+            f"{braces} is not filled in, since a placeholder is {rule}; write"
+            f" {{{forms[expression['name']]}}}{as_text}"
         )
 
     return ""

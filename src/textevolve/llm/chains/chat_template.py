@@ -27,6 +27,8 @@ NAME = r"[^\W\d][\w\p{M}]*(?:\.(?:[^\W\d][\w\p{M}]*|\d+))*"
 """The pattern of a slot's name; a dot selects a field or a key of the value before it, or an item
 of a list by its number from 0."""
 
+PATH = "a name, its field or its item ({name.field}, {name.0}), without a format, filter or loop"
+"""What a slot can be, for messages."""
 _BRACKETS = regex.compile(
     r"\{\{?\s*([^\W\d][\w\p{M}]*)((?:\.\w+|\[\d+\]|\[(['\"])\w+\3\])+)\s*\}\}?"
 )
@@ -73,7 +75,7 @@ class ChatTemplate:
                 if match[1] in names:
                     path = match[1] + regex.sub(r"\[['\"]?(\w+)['\"]?\]", r".\1", match[2])
                     return f"{match[0]} is not filled in; write {{{path}}}"
-            if fault := find_expression(text, names):
+            if fault := find_expression(text, names, PATH):
                 return fault
 
         return ""

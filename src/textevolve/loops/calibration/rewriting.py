@@ -522,9 +522,7 @@ def template_fault(text: str, template: str, rules: RewritingRules) -> str:
 
 
 def _unusable(text: str, seed: str) -> str:
-    """Name a character or mark that no prompt may hold; empty if there is none."""
-    if "\0" in text:
-        return "it holds a NUL character"
+    """Name a mark that no prompt may hold; empty if there is none."""
     # A prompt is not fenced: what servers read as a change of speaker would be one.
     unseen = draw_nonce((text, seed), 0)
     if sanitize(text, unseen)[1] > sanitize(seed, unseen)[1]:

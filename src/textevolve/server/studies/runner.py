@@ -9,8 +9,6 @@ that works on a run. Thanks to the journal only calls that were in flight are re
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
 import hashlib
 import logging
 import os
@@ -39,6 +37,7 @@ from textevolve.llm.catalogue import PROVIDER, SUFFIX
 from textevolve.llm.providers import known_providers
 from textevolve.reach import Reach, confine, stored_name
 from textevolve.remote.wire import Base64File, StudyStatus, WireLimits
+from textevolve.rows.images import decode_base64
 from textevolve.runs import driver
 from textevolve.runs.driver import Launch
 from textevolve.runs.stored import StudyRun
@@ -125,10 +124,10 @@ class Uploads:
 def _read(name: str, content: str | Base64File) -> bytes:
     if isinstance(content, str):
         return content.encode("utf-8", "backslashreplace")
-    try:
-        return base64.b64decode(content.base64, validate=True)
-    except (binascii.Error, ValueError):
-        raise InputError(f"run.files: {name}: is not valid Base64") from None
+    raw = decode_base64(content.base64)
+    if content.base64.strip() and not raw:
+        raise InputError(f"run.files: {name}: is not valid Base64")
+    return raw
 
 
 def _place(contents: Mapping[str, bytes]) -> dict[Path, bytes]:
