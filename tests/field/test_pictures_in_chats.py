@@ -1,4 +1,4 @@
-"""Chats with pictures in the forms of known wires: judges see them.
+"""Chats with pictures in the forms of known wires: judges and models under test see them.
 
 The right bytes are those of the file, by Python's base64; their order is that of the chat.
 """
@@ -8,7 +8,7 @@ from base64 import b64encode
 
 import pytest
 
-from made_images import png
+from made_images import jpeg, png
 from textevolve.llm.testing import Fault, ScriptedServer, seen_images
 
 RED = png(colour=(255, 0, 0))
@@ -214,6 +214,84 @@ def test_dry_runs_count_them(cli, home, model):
         tokens.append(json.loads(cli(*command, "--json").out)["expected"])
     asked, plain = (figures["prompt_tokens"]["median"] for figures in tokens)
     assert asked - plain >= 3 * 765
+
+
+@pytest.fixture
+def compare(cli, home, server, model):
+    """Compares a prompt on a chat, and returns what was written and the bodies of the requests."""
+
+    def run(chat, prompt="{talk}", options=(), more=None):
+        (home / "p.txt").write_text(prompt)
+        (home / "rows.jsonl").write_text(json.dumps({"talk": chat, **(more or {})}))
+        before = server.calls
+        outcome = cli("compare", "-d", "rows.jsonl", "-p", "p.txt", "-m", model, *options)
+        assert outcome.code == 0, outcome.err
+        return outcome, list(server.requests)[before:]
+
+    return run
+
+
+def test_models_under_test_get_them(compare):
+    outcome, ((body), *_) = compare(
+        [say("user", "Which?", openai(RED))], options=("--judge", "probe")
+    )
+    assert body["messages"][0]["content"] == [
+        {"type": "image_url", "image_url": {"url": url_of(RED)}},
+        {"type": "text", "text": "Which?\n(image 1)"},
+    ]
+    assert "no text" not in outcome.err
+
+
+def test_they_stay_with_their_messages(compare):
+    chat = [
+        say("user", openai(RED), "Which?"),
+        say("assistant", "Red."),
+        say("user", openai(jpeg()), "And this?"),
+    ]
+    _, bodies = compare(chat, options=("--judge", "probe"))
+    first, _, last = bodies[0]["messages"]
+    assert list(seen_images({"messages": [first]})) == [RED]
+    assert list(seen_images({"messages": [last]})) == [jpeg()]
+    assert shown(bodies)[0] == [[RED, jpeg()]] * len(bodies)
+    assert len(bodies) > 1
+
+
+def test_results_go_with_the_last_message_of_the_user(compare):
+    result = {"role": "tool", "tool_call_id": "c1", "content": [openai(BLUE)]}
+    chat = [say("user", openai(RED), "And now?"), call("c1"), result]
+    _, ((body), *_) = compare(chat, options=("--judge", "probe"))
+    assert list(seen_images(body)) == [RED, BLUE]
+    assert body["messages"][2]["content"] == "(image 2)"
+
+
+def test_prompts_around_a_chat_get_them(compare):
+    chat = [say("user", openai(RED), "Which?")]
+    _, ((body), *_) = compare(chat, "Go on: {talk}", options=("--judge", "probe"))
+    assert list(seen_images(body)) == [RED]
+    assert "Go on: (image 1)" in json.dumps(body)
+
+
+def test_the_recorded_answer_shows_nothing(compare):
+    chat = [say("user", "Draw."), say("assistant", openai(RED))]
+    outcome, bodies = compare(chat, options=("--judge", "probe"))
+    assert shown(bodies)[0] == [[]] * len(bodies)
+    assert "1 of 1 chats have parts that are no text" in outcome.err
+
+
+def test_only_prompts_that_show_the_chat_get_them(home, compare):
+    (home / "q.txt").write_text("{question}")
+    more = {"question": "Two and two?"}
+    options = ("-p", "q.txt", "--judge", "probe")
+    _, bodies = compare([say("user", openai(RED))], options=options, more=more)
+    questions = [{"role": "user", "content": "Two and two?"}]
+    assert sum(body["messages"] == questions for body in bodies) == 1
+
+
+def test_conversations_begin_with_them(compare):
+    talk = [say("user", openai(RED), "Which?")]
+    more = {"turns": ["Hello?", "Sure?"]}
+    _, bodies = compare(talk, "You know: {talk}", ("--judge", "probe"), more)
+    assert list(seen_images(bodies[0])) == [RED]
 
 
 def test_applications_get_them(cli, home, server, model, judge):
