@@ -1,4 +1,5 @@
-"""Images as data URLs: detect and check their format, and replace them with short references.
+"""Images as data URLs: detect and check their format, find them in the parts of chats, and replace
+them with short references.
 
 This module opens no file and decodes no pixels.
 """
@@ -8,10 +9,12 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from textevolve.errors import InputError
+from textevolve.json_texts import is_mapping
+from textevolve.messages import EMBEDDED, SHOWN, describe_part
 
 KINDS = ("png", "jpeg", "gif", "webp")
 """The image formats that can be sent to models, as in the media type `image/png`."""
@@ -22,6 +25,14 @@ IMAGE_FORMATS = "an image is a PNG, JPEG, GIF or WebP file"
 IMAGE_TOKENS = 765
 """The number of tokens that each image counts as: that of 1024 x 1024 pixels by OpenAI's rule for
 high detail."""
+
+IMAGE_LIMIT = 20 * 2**20
+"""The largest size of an image in bytes, which is the most that model endpoints accept."""
+IMAGES_PER_CASE = 20
+
+_FIELDS = ("image_url", "url", "bytes", "base64", "data", "path", "image", "source", *EMBEDDED)
+"""The fields of an object that stands for an image, in messages of chat protocols and in data
+sets."""
 
 _SIGNATURES: Mapping[str, re.Pattern[bytes]] = {
     "png": re.compile(rb"\x89PNG\r\n\x1a\n"),
@@ -77,6 +88,64 @@ def image_url(content: bytes, name: str = "the image") -> str:
         )
 
     return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
+
+
+def open_image(value: object) -> object:
+    """Return the bytes of an image from its data URL, from Base64, or from an object that has one
+    of these or bytes; any other value, such as a path, as it is."""
+    while is_mapping(value):
+        fields = value
+        value = next((fields[name] for name in _FIELDS if fields.get(name) is not None), None)
+    if not isinstance(value, str):
+        return value
+
+    content = decode_base64(value.rpartition(";base64,")[2])
+
+    return content if image_kind(content) else value
+
+
+def decode_base64(text: str) -> bytes:
+    """Return what a text is the Base64 of; nothing for any other text. As in browsers, white space
+    and missing padding do not matter: mail programs wrap the lines."""
+    plain = "".join(text.split())
+    try:
+        return base64.b64decode(plain + "=" * (-len(plain) % 4), validate=True)
+    except ValueError:
+        return b""
+
+
+class Pictures:
+    """Write the parts of chats that are no text, and collect the pictures among them.
+
+    A picture whose bytes are in its part becomes a mark with its number, such as `(image 2)`. Other
+    parts are named: nothing is fetched or opened that a chat only refers to.
+
+    Attributes:
+        urls: The pictures so far as data URLs, each once, in the order of their numbers.
+        most: The maximum number of pictures. By default all parts are named.
+    """
+
+    def __init__(self, urls: Iterable[str] = (), most: int = 0) -> None:
+        self.urls = list(urls)
+        self.most = most
+
+    def __call__(self, part: Mapping[str, object]) -> str:
+        content = open_image(part) if self.most else None
+        if not isinstance(content, bytes) or len(content) > IMAGE_LIMIT or not image_kind(content):
+            return describe_part(part)
+
+        url = image_url(content)
+        if url not in self.urls:
+            if len(self.urls) >= self.most:
+                return describe_part(part)
+            self.urls.append(url)
+
+        return f"{SHOWN}{self.urls.index(url) + 1})"
+
+
+def named_images(text: str, urls: Sequence[str]) -> tuple[str, ...]:
+    """Return the images whose marks are in a text. `urls`: all, in the order of their numbers."""
+    return tuple(url for number, url in enumerate(urls, 1) if f"{SHOWN}{number})" in text)
 
 
 def check_image(name: str, url: object) -> None:

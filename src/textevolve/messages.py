@@ -59,6 +59,8 @@ WRAPPERS = {
 CALL_PARTS = ("tool_use", "tool_call", "tool-call", "function", "function_call", "toolUse")
 RESULT_PARTS = ("tool_result", "tool-result", "tool_call_response", "toolResult")
 THOUGHT_PARTS = ("thinking", "reasoning", "redacted_thinking")
+SHOWN = "(image "
+"""The beginning of the mark, before its number, that stands in a text for a picture shown."""
 HIDDEN = "(hidden)"
 """The thought of a part that has none in plain text."""
 ARGUMENTS = (
@@ -72,6 +74,7 @@ RESULT_ITEM = "_call_output"
 
 MEDIA = {
     **dict.fromkeys(("image", "image_url", "image-url", "input_image"), "image"),
+    "computer_screenshot": "image",
     **dict.fromkeys(("audio", "audio-url", "input_audio"), "audio"),
     **dict.fromkeys(("video", "video-url", "video_url"), "video"),
     **dict.fromkeys(("file", "input_file", "document-url", "document"), "file"),
@@ -130,7 +133,7 @@ class RecordedResult:
 class RecordedMessage:
     """One message. `role`: as recorded. `name`: that of the speaker or the tool, if there is one.
     `text`: what was said, in which other parts, such as images, are named in brackets. `thought`:
-    what was thought before it. `others`: the number of parts that are only named."""
+    what was thought before it. `others`: the number of parts that are only named, not shown."""
 
     role: str
     name: str = ""
@@ -360,8 +363,9 @@ class MessageParts:
             if kind.endswith(CALL_ITEM) and "output" in fields:
                 self.results.append(_read_result({**fields, "call_id": self.calls[-1].id}))
         elif medium_of(fields):
-            self.others += 1
-            self.texts.append(self.describe(fields))
+            name = self.describe(fields)
+            self.others += not name.startswith(SHOWN)
+            self.texts.append(name)
         elif isinstance(spoken_text, str | list):
             self.add(cast("object", spoken_text), depth + 1)
         elif isinstance(fields_of(spoken_text).get("value"), str):
@@ -430,16 +434,21 @@ def _read_result(fields: Mapping[str, Any]) -> RecordedResult:
     )
 
 
+def result_parts(result: RecordedResult, describe: DescribePart = describe_part) -> MessageParts:
+    """Return the parts of the content of a result. An object that is no picture is one text, its
+    JSON."""
+    content: object = result.content
+    parts = MessageParts(describe)
+    is_picture = MEDIA.get(str(fields_of(content).get("type"))) == "image"
+    is_whole = content is None or is_picture or is_sequence(content)
+    parts.add(content if is_whole else write_text(content))
+
+    return parts
+
+
 def result_text(result: RecordedResult, describe: DescribePart = describe_part) -> str:
     """Return the content of a result as text: the texts of its parts, or JSON."""
-    content: object = result.content
-    if not is_sequence(content):
-        return "" if content is None else write_text(content)
-
-    parts = MessageParts(describe)
-    parts.add(content)
-
-    return parts.text
+    return result_parts(result, describe).text
 
 
 def pair_results(

@@ -127,14 +127,17 @@ def test_unread_objects_do_no_harm(cli, home, model, server):
     assert bodies[0]["messages"][0]["content"] == "2 and 2?"
 
 
-def test_pictures_are_told(cli, home, model, server):
+def test_pictures_elsewhere_are_told(cli, home, model, server):
     record(server)
-    picture = {"type": "image_url", "image_url": {"url": "data:image/gif;base64,R0lGODlhAQABAA=="}}
+    picture = {"type": "image_url", "image_url": {"url": "https://example.com/a.gif"}}
     chat = [{"role": "user", "content": [{"type": "text", "text": "What is it?"}, picture]}]
     for prompt in ("{input}", "Say: {input}"):
         outcome = ask(cli, home, model, [{"input": chat}], prompt)
         assert outcome.code == 0
-        assert "1 of 1 chats have parts that are no text, such as images" in outcome.err
+        assert (
+            "1 of 1 chats have parts that are no text, such as audio, files and images elsewhere"
+            in outcome.err
+        )
 
 
 def test_lists_of_texts_stay_json(cli, home, model, server):

@@ -28,6 +28,7 @@ from textevolve.evaluation import (
     Case,
     empty_default,
 )
+from textevolve.images import IMAGES_PER_CASE, Pictures
 from textevolve.json_texts import as_array, as_object, is_mapping, pack_value, write_text
 from textevolve.mappings import drop_none, pick
 from textevolve.messages import list_messages
@@ -38,7 +39,6 @@ from textevolve.rows.chats import (
     find_last_reply,
     has_no_reply,
     read_chat,
-    replies_of,
     text_of,
     write_chat,
 )
@@ -132,42 +132,44 @@ def cases_of_row(
     aside = (IMAGES, CANDIDATE_IMAGES) if reading.images else ()
     roles = columns.find_roles(row, where, aside, letters=reading.letters)
     source = _RowSource(row, where, columns, reading, roles)
-    images: tuple[str, ...] = ()
     candidate_images: tuple[tuple[str, ...], ...] = ()
     columns.sees_images |= reading.images
-    if reading.images and (IMAGES in row or CANDIDATE_IMAGES in row):
+    if reading.images:
         images, candidate_images = source.take_images()
+        source.pictures = Pictures(images, IMAGES_PER_CASE)
     chat = None if candidate_images else source.find_chat()
     trajectory: Trajectory | None = None
     if reading.trajectory:
         trajectory = source.take_trajectory(in_chat=chat is not None)
 
     if chat is None:
-        pairs = [
-            (source.take_input(), source.take_outputs() or (IMAGE_ALONE,) * len(candidate_images))
-        ]
+        input = source.take_input()
+        outputs = source.take_outputs() or (IMAGE_ALONE,) * len(candidate_images)
+        images = tuple(source.pictures.urls)
+        cases = [Case(input, outputs, images=images, candidate_images=candidate_images)]
     else:
-        pairs = source.split_chat(chat)
+        cases = source.split_chat(chat)
 
-    has_several = len(pairs) > 1 or len(pairs[0][1]) > 1
+    has_several = len(cases) > 1 or len(cases[0].candidates) > 1
     if has_several and reading.checks is not None:
         trajectory = None  # checks of a row may read its steps; several outputs have none in common
 
     if trajectory is not None and not reading.answered:
-        pairs = [(input, outputs or (NO_ANSWER,)) for input, outputs in pairs]
+        cases = [replace(case, candidates=case.candidates or (NO_ANSWER,)) for case in cases]
         if has_several:
             raise InputError(
                 f"{where}: the row has tool calls and several outputs; tool calls belong to a"
                 " single output"
             )
 
-    columns.pictures += sum(text.startswith("data:image/") for text in pairs[0][1])
-    # Langfuse writes this into a text instead of a medium; the last pair has all turns.
-    columns.parts += str(pairs[-1]).count("@@@langfuseMedia:")
-    outputs = len(pairs[0][1])
-    if candidate_images and len(candidate_images) != outputs:
+    first = cases[0]
+    columns.pictures += sum(text.startswith("data:image/") for text in first.candidates)
+    # Langfuse writes this into a text instead of a medium; the last case has all turns.
+    columns.parts += str(cases[-1]).count("@@@langfuseMedia:")
+    if candidate_images and len(candidate_images) != len(first.candidates):
         raise InputError(
-            f"{where}: has images for {len(candidate_images)} candidates, and {outputs} outputs"
+            f"{where}: has images for {len(candidate_images)} candidates, and"
+            f" {len(first.candidates)} outputs"
         )
 
     case_id = source.take_first(roles.ids, "id")
@@ -176,16 +178,14 @@ def cases_of_row(
     if source.is_repeat():
         # Repeats have the id of their item, by which intervals are clustered.
         item_id = source.take_item_id() if case_id is None else id
-        id = columns.note_repeat(pairs[0][0], id, item_id)
+        id = columns.note_repeat(f"{first.input}{first.images}", id, item_id)
     facts: dict[str, Any] = {
         "parameters": source.take_parameters(),
         "reference": reference,
         "context": source.take_context() if roles.contexts else None,
-        "images": images,
-        "candidate_images": candidate_images,
         "trajectory": trajectory,
     }
-    facts["parameters"] |= source.take_group([] if chat is None else pairs)
+    facts["parameters"] |= source.take_group([] if chat is None else cases)
     if reading.checks is not None:
         facts["parameters"] |= source.take_checks(reading.checks)
     if reading.compared:
@@ -196,9 +196,9 @@ def cases_of_row(
     columns.taken |= source.read
     columns.note_unread(row, (*source.read, "parameters"))
     if chat is not None and reading.each_reply:
-        return [_number_reply(Case(*pair, id, **facts), n) for n, pair in enumerate(pairs, 1)]
+        return [_number_reply(replace(case, id=id, **facts), n) for n, case in enumerate(cases, 1)]
 
-    return [Case(*pairs[0], id, **facts)]
+    return [replace(first, id=id, **facts)]
 
 
 def _number_reply(case: Case, number: int) -> Case:
@@ -210,8 +210,8 @@ def _number_reply(case: Case, number: int) -> Case:
 
 @dataclass
 class _RowSource:
-    """A row that is being read: its position, the roles of its columns, and the columns `read` so
-    far."""
+    """A row that is being read: its position, the roles of its columns, the columns `read` so far,
+    and the `pictures` found so far, first those in its column of images."""
 
     row: Mapping[str, Any]
     where: str
@@ -219,6 +219,7 @@ class _RowSource:
     reading: RowReading
     roles: Roles
     read: dict[str, str] = empty_default(dict)
+    pictures: Pictures = empty_default(Pictures)
 
     def get(self, name: str) -> Any:
         """Return the value of a column; None if the column is missing or its value is NaN."""
@@ -234,12 +235,17 @@ class _RowSource:
 
         return None
 
-    def text(self, name: str, value: Any) -> str:
-        """Return a value as text: a chat turn by turn, a number in its written form.
+    def text(self, name: str, value: Any, pictures: Pictures | None = None) -> str:
+        """Return a value as text: a chat turn by turn, a number in its written form. `pictures`:
+        collects those of a chat.
 
         Raises:
             InputError: the value is of another type.
         """
+        if (chat := read_chat(value, pictures)) is not None:
+            self.columns.parts += sum(turn.others for turn in chat)
+            return write_chat(chat)
+
         return text_of(value, name, self.where)
 
     def find_chat(self) -> Chat | None:
@@ -262,33 +268,43 @@ class _RowSource:
             return None
 
         for name in (*roles.chats, *roles.inputs):
-            if (chat := read_chat(self.get(name))) is not None:
+            if (chat := read_chat(self.get(name), self.pictures)) is not None:
                 self.columns.has_outputs = True
                 self.read[name] = "input and output"
                 return chat
 
         return None
 
-    def split_chat(self, chat: Chat) -> list[tuple[str, tuple[str, ...]]]:
-        """Return pairs of an input and its candidate: with `each_reply` one for each reply,
-        otherwise one for the assistant's last reply. The turns before a reply are its input; those
-        after the last one are left out, and counted for the line on columns. A chat without a
-        reply, or one whose reply an application will give, is itself the input."""
+    def split_chat(self, chat: Chat) -> list[Case]:
+        """Return cases with an input, its candidate, and the pictures of both: with `each_reply`
+        one for each reply, otherwise one for the assistant's last reply. The turns before a reply
+        are its input; those after the last one are left out, and counted for the line on columns. A
+        chat without a reply, or one whose reply an application will give, is itself the input."""
         self.columns.thoughts += sum(bool(turn.thought) for turn in chat)
         self.columns.parts += sum(turn.others for turn in chat)
-        if self.reading.each_reply:
-            pairs = [
-                (write_chat(before), (write_chat((turn,)),)) for before, turn in replies_of(chat)
-            ]
-            return pairs or [(write_chat(chat), ())]
+        places = [place for place, turn in enumerate(chat) if turn.speaker == ASSISTANT]
+        if not self.reading.each_reply:
+            last = find_last_reply(chat)
+            if last is None or (self.reading.answered and chat[-1].speaker != ASSISTANT):
+                places = []
+            else:
+                places = [last]
+                self.columns.after_reply += last < len(chat) - 1
 
-        place = find_last_reply(chat)
-        if place is None or (self.reading.answered and chat[-1].speaker != ASSISTANT):
-            return [(write_chat(chat), ())]
+        return [self._cut(chat, place) for place in places or [len(chat)]]
 
-        self.columns.after_reply += place < len(chat) - 1
+    def _cut(self, chat: Chat, place: int) -> Case:
+        """Return the case of the reply at a place of a chat; behind its end there is none."""
+        images = chat[max(place - 1, 0)].images
+        replies = chat[place : place + 1]
+        shown = tuple(turn.images[len(images) :] for turn in replies)
 
-        return [(write_chat(chat[:place]), (write_chat((chat[place],)),))]
+        return Case(
+            write_chat(chat[:place]),
+            tuple(write_chat((turn,)) for turn in replies),
+            images=images,
+            candidate_images=shown if any(shown) else (),
+        )
 
     def take_input(self) -> str:
         roles = self.roles
@@ -306,7 +322,9 @@ class _RowSource:
         instruction = roles.instruction
         parts = [instruction] if instruction not in ("", name) else []
         texts = [(part, self.take_first([part], "input")) for part in (*parts, name)]
-        written = [self.text(part, value) for part, value in texts if value is not None]
+        written = [
+            self.text(part, value, self.pictures) for part, value in texts if value is not None
+        ]
 
         return written[0] if len(written) == 1 else _GAP.join(filter(str.strip, written))
 
@@ -347,7 +365,7 @@ class _RowSource:
         self.read |= dict.fromkeys(numbers, "repeat")
         return bool(numbers)
 
-    def take_group(self, replies: Sequence[tuple[str, tuple[str, ...]]]) -> dict[str, str]:
+    def take_group(self, replies: Sequence[Case]) -> dict[str, str]:
         """Return the parameter that says on which other cases this one depends: its group, or else
         what the row holds. Several `replies` of a chat are a group if no column names one."""
         named = find_group(self.row) or find_group(as_object(self.row.get("parameters")))
@@ -356,7 +374,9 @@ class _RowSource:
                 self.read[named[0]] = GROUP
             return {GROUP: named[1]}
         if len(replies) > 1:
-            content = repr(replies).encode("utf-8", "surrogatepass")
+            # The texts alone if there are no pictures: so stored runs know the group.
+            parts = [(case.input, case.candidates, *case.images) for case in replies]
+            content = repr(parts).encode("utf-8", "surrogatepass")
             return {GROUP: f"chat {hashlib.sha256(content).hexdigest()[:12]}"}
         return {EQUAL_TO: fold_content(self.row)} if self.reading.compared else {}
 

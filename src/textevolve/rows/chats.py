@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from textevolve.errors import InputError
+from textevolve.images import Pictures
 from textevolve.json_texts import parse_text, write_text
 from textevolve.messages import (
     RawMessage,
@@ -23,7 +24,7 @@ from textevolve.messages import (
     list_messages,
     plain_name,
     read_message,
-    result_text,
+    result_parts,
 )
 
 USER = "User"
@@ -43,7 +44,8 @@ class ChatTurn:
     message names the tool, or `Other (ROLE)`. `text`: its text, which names other parts, such as
     images, in brackets. `calls`: the tool calls of the message, each as text. `thought`: what was
     thought before it, which is no part of what was said. `name`: that of the speaker, if the
-    message has one. `others`: the number of parts that are only named."""
+    message has one. `others`: the number of parts that are only named. `images`: the pictures of
+    the chat up to this message, as data URLs in the order of their numbers."""
 
     speaker: str
     text: str
@@ -51,18 +53,19 @@ class ChatTurn:
     thought: str = ""
     name: str = ""
     others: int = 0
+    images: tuple[str, ...] = ()
 
 
 Chat: TypeAlias = tuple[ChatTurn, ...]
 
 
-def read_chat(value: object) -> Chat | None:
+def read_chat(value: object, pictures: Pictures | None = None) -> Chat | None:
     """Return the turns of a list of messages, or of its JSON; None for anything else. An empty list
-    is no chat."""
+    is no chat. `pictures`: collects the pictures; without it they are only named."""
     messages = list_messages(value)
     if not messages:
         return None
-    return tuple(turn for message in messages for turn in read_turns(message))
+    return tuple(turn for message in messages for turn in read_turns(message, pictures))
 
 
 def read_texts(value: object) -> tuple[str, ...]:
@@ -102,15 +105,19 @@ def read_transcript(text: str) -> Chat | None:
     return tuple(turns)
 
 
-def read_turns(raw: RawMessage) -> tuple[ChatTurn, ...]:
+def read_turns(raw: RawMessage, pictures: Pictures | None = None) -> tuple[ChatTurn, ...]:
     """Convert a message to turns: one for each result of a tool, and one for what its speaker said.
     Anthropic's messages of the user hold both."""
-    message = read_message(raw)
-    results = tuple(
-        ChatTurn(_tool_speaker(result.name), result_text(result)) for result in message.results
+    pictures = pictures or Pictures()
+    message = read_message(raw, describe=pictures)
+    results = [(result.name, result_parts(result, pictures)) for result in message.results]
+    images = tuple(pictures.urls)
+    turns = tuple(
+        ChatTurn(_tool_speaker(name), parts.text, others=parts.others, images=images)
+        for name, parts in results
     )
-    if results and not message.text and not message.calls:
-        return results
+    if turns and not message.text and not message.calls:
+        return turns
 
     calls = tuple(map(_write_call, message.calls))
     turn = ChatTurn(
@@ -120,9 +127,10 @@ def read_turns(raw: RawMessage) -> tuple[ChatTurn, ...]:
         message.thought,
         plain_name(message.name),
         message.others,
+        images,
     )
 
-    return (*results, turn)
+    return (*turns, turn)
 
 
 def _tool_speaker(name: str) -> str:
@@ -174,8 +182,3 @@ def has_no_reply(messages: Sequence[RawMessage]) -> bool:
     """Tell whether neither an assistant nor a tool has a turn in a chat."""
     turns = (turn for message in messages for turn in read_turns(message))
     return all(turn.speaker in (USER, _SPEAKERS["system"]) for turn in turns)
-
-
-def replies_of(chat: Chat) -> list[tuple[Chat, ChatTurn]]:
-    """Return a pair for each turn of the assistant: the turns before it, and the turn."""
-    return [(chat[:at], turn) for at, turn in enumerate(chat) if turn.speaker == ASSISTANT]

@@ -16,6 +16,7 @@ from typing import Any
 
 from textevolve.errors import InputError
 from textevolve.evaluation import SPAN_IDS, empty_default
+from textevolve.images import Pictures
 from textevolve.json_texts import (
     as_array,
     as_object,
@@ -308,13 +309,13 @@ def column_text(value: object) -> str:
     return "" if value is None else write_text(value)
 
 
-def prompt_text(value: object) -> str:
+def prompt_text(value: object, pictures: Pictures | None = None) -> str:
     """Return the value of a column as the text that a prompt and its judges see, in which a chat is
-    written turn by turn."""
+    written turn by turn. `pictures`: the pictures that are sent with it."""
     text = column_text(value)
     if not text.lstrip().startswith("["):
         return text
-    chat = read_chat(value)
+    chat = read_chat(value, pictures)
     return text if chat is None else write_chat(chat)
 
 
@@ -364,7 +365,7 @@ class Columns:
         sees_images: Whether the study reads images.
         after_reply: The number of chats with turns after the assistant's last reply.
         thoughts: The number of turns whose thought is left out.
-        parts: The number of parts of chats that are no text, such as images.
+        parts: The number of parts of chats that are no text and no image that is shown.
         pictures: The number of outputs that are the data URL of an image.
     """
 
@@ -481,8 +482,9 @@ class Columns:
 
         if self.parts:
             warnings.append(
-                f"{self.parts} parts of the chats are no text (images, audio, files): only their"
-                " kind is named; pictures of the input are shown in a column images"
+                f"{self.parts} parts of the chats are no text: only the kind is named of audio, of"
+                " files, and of images that are an address, a path or an id, or too many or too"
+                " large; images are shown as data URLs, or from a column images"
             )
 
         if self.pictures:

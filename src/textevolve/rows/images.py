@@ -7,7 +7,6 @@ from addresses of its clients could be made to send requests to hosts that only 
 
 from __future__ import annotations
 
-import base64
 import json
 import logging
 import os
@@ -17,9 +16,12 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
 from textevolve.errors import InputError, SettingsError, shorten_error
-from textevolve.images import image_kind, image_url
-from textevolve.json_texts import is_mapping
-from textevolve.messages import EMBEDDED
+from textevolve.images import (
+    IMAGE_LIMIT,
+    IMAGES_PER_CASE,
+    image_url,
+    open_image,
+)
 from textevolve.proxies import name_exemption
 from textevolve.reach import allowed_path, check_address
 from textevolve.rows.tables import STANDARD_INPUT
@@ -153,17 +155,11 @@ def _choose(
 
 
 MIB = 2**20
-IMAGE_LIMIT = 20 * MIB
-"""The largest size of an image in bytes, which is the most that model endpoints accept."""
-IMAGES_PER_CASE = 20
 
 ImageLike: TypeAlias = "str | bytes | os.PathLike[str]"
 """A path, the bytes of a file, or a data URL."""
 
 _ADDRESS = re.compile(r"(https?|ftp|file|s3|gs)://", re.IGNORECASE)
-_FIELDS = ("image_url", "url", "bytes", "base64", "data", "path", "image", "source", *EMBEDDED)
-"""The fields of an object that stands for an image, in messages of chat protocols and in data
-sets."""
 
 
 def folder_of(file: str) -> str:
@@ -232,9 +228,7 @@ def list_images(value: object, where: str) -> Iterator[object]:
 
 def _read_content(cell: object, where: str, folder: str) -> tuple[bytes, str]:
     """Return the bytes of one image, and its name in messages."""
-    while is_mapping(cell):
-        fields = cell
-        cell = next((fields[name] for name in _FIELDS if fields.get(name) is not None), None)
+    cell = open_image(cell)
     if isinstance(cell, bytes | bytearray):
         return bytes(cell), where
     if not isinstance(cell, str | os.PathLike):
@@ -251,25 +245,12 @@ def _read_content(cell: object, where: str, folder: str) -> tuple[bytes, str]:
             " save the image as a file, or give its data URL"
         )
 
-    content = decode_base64(text.rpartition(";base64,")[2])
-    if image_kind(content) is None and text[:5].lower() != "data:":
+    if text[:5].lower() != "data:":
         return _read_file(text, where, folder)
-    if not content:
-        raise InputError(
-            f"{where}: a data URL of an image is data:image/png;base64, and valid Base64"
-        )
-
-    return content, where
-
-
-def decode_base64(text: str) -> bytes:
-    """Return what a text is the Base64 of; nothing for any other text. As in browsers, white space
-    and missing padding do not matter: mail programs wrap the lines."""
-    plain = "".join(text.split())
-    try:
-        return base64.b64decode(plain + "=" * (-len(plain) % 4), validate=True)
-    except ValueError:
-        return b""
+    raise InputError(
+        f"{where}: a data URL of an image is data:image/png;base64, and valid Base64 of a PNG,"
+        " JPEG, GIF or WebP file"
+    )
 
 
 def _read_file(path: str, where: str, folder: str) -> tuple[bytes, str]:

@@ -793,7 +793,7 @@ def _sent_chats(prompt: NamedPrompt, values: RowValues) -> dict[str, SentChat]:
     """Return the chats of a row that a prompt sends as messages, by column."""
     chats: dict[str, SentChat] = {}
     for name in prompt.chat_columns(values.columns):
-        if chat := read_sent_chat(values.columns[name], name):
+        if chat := read_sent_chat(values.columns[name], name, values.pictures):
             chats[name] = chat
 
     return chats

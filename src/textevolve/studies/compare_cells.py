@@ -34,6 +34,7 @@ from textevolve.evaluation import (
     reaches,
     sum_usage,
 )
+from textevolve.images import named_images
 from textevolve.json_texts import pack_value
 from textevolve.llm.chains.chain import Chain
 from textevolve.llm.chains.scope import TraceRecorder
@@ -46,11 +47,11 @@ from textevolve.mappings import drop_empty, drop_none
 from textevolve.metrics.label_metrics import Grader, is_shipped
 from textevolve.protocol.contents import LENGTH
 from textevolve.rows.chats import (
+    ASSISTANT,
     Chat,
     ChatTurn,
     read_chat,
     read_texts,
-    replies_of,
     speaker_of,
     write_chat,
 )
@@ -372,7 +373,11 @@ async def _grade_turns(
     """Return the output with grades for each answer of a conversation, judged with the dialogue
     before it as the input, and for the whole conversation: the mean of its answers, which passes if
     all answers pass."""
-    replies = [(before, reply) for before, reply in replies_of(chat) if before]
+    replies = [
+        (chat[:place], turn)
+        for place, turn in enumerate(chat)
+        if place and turn.speaker == ASSISTANT
+    ]
 
     if not replies:
         return replace(
@@ -458,8 +463,9 @@ async def call_target(
     cell = planned.empty
     model = UsageMeter(bench.target_of(target))
     row = planned.values.columns
-    if cell.images:  # prompts have their names; an application gets the images themselves
-        row = {**row, IMAGES: list(cell.images)}
+    # Prompts have their names; an application gets the images themselves, as it gets its chats.
+    if images := named_images(str(row.get(IMAGES, "")), cell.images):
+        row = {**row, IMAGES: list(images)}
     state = planned.state
     if messages:
         row = turn_row(row, messages, all_columns=target.body is None)

@@ -14,6 +14,7 @@ from typing import Any
 
 from textevolve.errors import InputError
 from textevolve.evaluation import CHECKS, GROUP, Case
+from textevolve.images import IMAGES_PER_CASE, Pictures
 from textevolve.llm.chains.chain import check_templates
 from textevolve.loops.rules import columns_of_checks, is_checks, take_checks
 from textevolve.mappings import map_values, omit
@@ -21,6 +22,7 @@ from textevolve.messages import list_messages
 from textevolve.metrics.label_metrics import is_shipped
 from textevolve.metrics.plain import require_one_mark
 from textevolve.rows import Placed, Renaming, place_rows, read_rows
+from textevolve.rows.chats import ASSISTANT, read_chat
 from textevolve.rows.columns import CHECKS as CHECK_COLUMNS
 from textevolve.rows.columns import (
     IMAGES,
@@ -47,7 +49,6 @@ from textevolve.studies.conversations import (
 )
 from textevolve.studies.row_values import (
     Draws,
-    has_media,
     is_random,
     keep_values,
     read_sent_chat,
@@ -159,6 +160,7 @@ def row_cases(
         logging.getLogger("textevolve").warning(UNAPPLIED, of_checks[0])
     has_functions = not all(map(is_shipped, spec.metric))
     takes_whole = wants_row(spec.metric, objects)
+    unsent: list[str] = []
 
     for number, (where, row) in enumerate(placed, 1):
         label = None if spec.label is None else row.get(spec.label)
@@ -166,8 +168,15 @@ def row_cases(
             raise InputError(f"{where}: the label column '{spec.label}' is missing or empty")
         refuse_object(label, spec.label or "", where)
         images: tuple[str, ...] = row.get(IMAGES, ())
+        for name in dict.fromkeys((*asked, input_column(spec, columns.shown))):
+            chat = read_chat(row.get(name), Pictures(images, IMAGES_PER_CASE)) or ()
+            # The answer at the end is not sent.
+            before = [turn.images for turn in chat if turn.speaker != ASSISTANT]
+            images = before[-1] if before else images
+            if chat and (chat[-1].images != images or any(turn.others for turn in chat)):
+                unsent.append(where)
         if IMAGES in row:
-            names_of_images = " ".join(f"(image {n})" for n, _ in enumerate(images, 1))
+            names_of_images = " ".join(f"(image {n})" for n, _ in enumerate(row[IMAGES], 1))
             row = {**row, IMAGES: names_of_images}
         values = {name: row.get(name) for name in columns.shown}
         if not spec.targets:  # which take values of JSON
@@ -203,6 +212,15 @@ def row_cases(
             context=None if spec.context is None else _context_text(row.get(spec.context)),
             images=images,
             trajectory=_read_chat_calls(spec, row, where),
+        )
+
+    if unsent:
+        logging.getLogger("textevolve").warning(
+            "%d of %d chats have parts that are no text, such as audio, files and images elsewhere"
+            " or in the last answer, which are not sent; first in %s",
+            len(unsent),
+            len(placed),
+            unsent[0],
         )
 
 
@@ -420,7 +438,6 @@ def _check_prompts(spec: CompareSpec, shown: Collection[str], placed: Sequence[P
         chats = prompt.chat_columns(shown)
         gaps: dict[str, list[str]] = {}
         cut: list[str] = []
-        media: list[str] = []
         for name in prompt.placeholders(shown):
             for where, row in placed:
                 value = row.get(name)
@@ -428,8 +445,6 @@ def _check_prompts(spec: CompareSpec, shown: Collection[str], placed: Sequence[P
                     gaps.setdefault(name, []).append(where)
                     continue
                 check_prompt_value(where, name, value)
-                if has_media(value):
-                    media.append(where)
                 if name in chats and (chat := read_sent_chat(value, where)) and chat.is_cut:
                     cut.append(where)
 
@@ -443,15 +458,6 @@ def _check_prompts(spec: CompareSpec, shown: Collection[str], placed: Sequence[P
                     len(placed),
                     places[0],
                 )
-        if media:
-            log.warning(
-                "prompt %s: %d of %d chats have parts that are no text, such as images, which are"
-                " not sent; first in %s",
-                prompt.name,
-                len(media),
-                len(placed),
-                media[0],
-            )
         if cut:
             log.warning(
                 "prompt %s: %d of %d chats end with an answer, which is not sent; first in %s",

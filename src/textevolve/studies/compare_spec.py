@@ -16,6 +16,7 @@ from typing import Any, ClassVar, TypeAlias
 from pydantic import TypeAdapter, ValidationError, field_validator, model_validator
 
 from textevolve.errors import InputError
+from textevolve.images import named_images
 from textevolve.json_texts import is_mapping, is_object, is_sequence
 from textevolve.judges.judge import Judge, SeveralJudges, parse_judge, require_absolute
 from textevolve.ledger import leave_out
@@ -26,6 +27,7 @@ from textevolve.llm.targets import FORMS, VERSION_HELP, NamedTarget, Target, kee
 from textevolve.metrics.label_metrics import needs_label, open_metric
 from textevolve.report import wording
 from textevolve.rows import read_argument, read_text
+from textevolve.rows.columns import IMAGES
 from textevolve.runs.chains import chains_among
 from textevolve.spec import Frozen, Several, explain, option
 from textevolve.studies.rows import CheckList, MappedSpec, check_option, with_checks_judge
@@ -114,7 +116,8 @@ class NamedPrompt(Frozen):
         chats: Mapping[str, tuple[Message, ...]] = {},
     ) -> tuple[Message, ...]:
         """Return the messages to send, with `system` first if none has its role. `images` are
-        attached to the last message of the user. `chats`: the messages of columns that hold a
+        attached to the last message of the user if a message names them or the row has them in a
+        column, unless an earlier message has them. `chats`: the messages of columns that hold a
         chat, for templates that consist of such a column."""
         messages: list[Message] = []
 
@@ -129,7 +132,11 @@ class NamedPrompt(Frozen):
             messages.insert(0, Message("system", (fill(system, values),)))
         if images:
             last = max(n for n, message in enumerate(messages) if message.role == "user")
-            messages[last] = replace(messages[last], images=images)
+            # Beside the column of images, those that a message names and that none has sent.
+            text = "".join([values.get(IMAGES, ""), *(message.text for message in messages)])
+            sent = {url for message in messages[:last] for url in message.images}
+            urls = (url for url in named_images(text, images) if url not in sent)
+            messages[last] = replace(messages[last], images=tuple(urls))
 
         return tuple(messages)
 

@@ -13,24 +13,25 @@ stores the columns as JSON in its input, and what a user's function needs in its
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 from textevolve.errors import InputError
 from textevolve.evaluation import CHECKS, LABEL, ROW, Case
-from textevolve.json_texts import is_mapping, pack_value, unpack_value, write_text
+from textevolve.images import Pictures, named_images
+from textevolve.json_texts import pack_value, unpack_value, write_text
 from textevolve.llm.chains.chain import Chain
 from textevolve.llm.chains.steps import ModelStep
 from textevolve.llm.model import Message
 from textevolve.mappings import map_values
-from textevolve.messages import RawMessage, list_entries, list_messages, read_message, result_text
+from textevolve.messages import RawMessage, list_messages, read_message, result_text
 from textevolve.metrics.label_metrics import is_shipped, open_metric
 from textevolve.metrics.plain import takes_row
 from textevolve.protocol.contents import ToolCall
-from textevolve.rows.chats import ASSISTANT, Chat, read_chat, speaker_of, write_chat
+from textevolve.rows.chats import ASSISTANT, read_chat, speaker_of, write_chat
 from textevolve.rows.columns import prompt_text
 from textevolve.user_code import OWN
 
@@ -45,7 +46,8 @@ ROLES = {"User": "user", ASSISTANT: "assistant", "System": "system"}
 class RowValues:
     """The values of a row, by who may get them; the module's docstring has the table. `draw`: the
     number of the row among the rows that ask the same question, from 0. `checks`: those that an
-    output must satisfy; None without any."""
+    output must satisfy; None without any. `pictures`: the images of the row, by which the texts of
+    its chats refer to them."""
 
     variables: Mapping[str, str]
     columns: Mapping[str, Any]
@@ -53,6 +55,7 @@ class RowValues:
     label: Any = None
     draw: int = 0
     checks: Mapping[str, Any] | None = None
+    pictures: Pictures | None = None
 
 
 def read_values(case: Case, columns: Mapping[str, Any], label: str | None = None) -> RowValues:
@@ -66,13 +69,16 @@ def read_values(case: Case, columns: Mapping[str, Any], label: str | None = None
     elif label is not None:
         row = {**columns, label: case.reference or ""}
 
+    pictures = Pictures(case.images, len(case.images))
+
     return RowValues(
-        variables=map_values(prompt_text, columns),
+        variables=map_values(partial(prompt_text, pictures=pictures), columns),
         columns=columns,
         row=row,
         label=unpack_value(parameters[LABEL]) if LABEL in parameters else case.reference,
         draw=parameters.get(DRAW, 0),
         checks=parameters.get(CHECKS),
+        pictures=pictures,
     )
 
 
@@ -107,20 +113,6 @@ def wants_row(metrics: Iterable[str], objects: Mapping[str, object]) -> bool:
     return False
 
 
-MEDIA = re.compile("image|audio|video|file|document")
-"""The types of the parts of a message that are no text."""
-
-
-def has_media(value: Any) -> bool:
-    """Return whether a chat has pictures, sounds or files, of which prompts have only the kind."""
-    for message in list_messages(value) or ():
-        for part in list_entries(message.get("content")):
-            if is_mapping(part) and MEDIA.search(str(part.get("type", ""))):
-                return True
-
-    return False
-
-
 @dataclass(frozen=True, slots=True)
 class SentChat:
     """A chat in a column, as a prompt sends it: the messages up to the last one that is not the
@@ -132,8 +124,9 @@ class SentChat:
     is_cut: bool
 
 
-def read_sent_chat(value: Any, where: str) -> SentChat | None:
-    """Return the chat in a column; None if it holds anything else.
+def read_sent_chat(value: Any, where: str, pictures: Pictures | None = None) -> SentChat | None:
+    """Return the chat in a column; None if it holds anything else. `pictures`: those that are sent,
+    each with its message of the user.
 
     Raises:
         InputError: nobody has asked in the chat, or a message has a role that no model knows.
@@ -141,33 +134,31 @@ def read_sent_chat(value: Any, where: str) -> SentChat | None:
     raw = list_messages(value)
     if not raw:
         return None
-    messages = _write_messages(raw, where)
-    length = len(messages)
-    while length and messages[length - 1].role == "assistant":
-        length -= 1
-    if not any(message.role == "user" for message in messages[:length]):
+    roles = [speaker_of(read_message(message).role) for message in raw]
+    while roles and roles[-1] == ASSISTANT:
+        roles.pop()
+    asked = raw[: len(roles)]
+    messages = _write_messages(asked, where, pictures or Pictures())
+    if not any(message.role == "user" for message in messages):
         raise InputError(f"{where}: the chat has no message of the user to answer")
 
-    chat: Chat = read_chat(value) or ()
-    turns = len(chat)
-    while turns and chat[turns - 1].speaker == ASSISTANT and length < len(messages):
-        turns -= 1
-
-    return SentChat(tuple(messages[:length]), write_chat(chat[:turns]), length < len(messages))
+    return SentChat(
+        tuple(messages), write_chat(read_chat(asked, pictures) or ()), len(asked) < len(raw)
+    )
 
 
-def _write_messages(raw: Iterable[RawMessage], where: str) -> list[Message]:
+def _write_messages(raw: Iterable[RawMessage], where: str, pictures: Pictures) -> list[Message]:
     """Return recorded messages in the form in which models read them. Calls of tools without an id
     are numbered, and a result without one belongs to the first open call."""
     sent: list[Message] = []
     open_ids: list[str] = []
 
-    for message in map(read_message, raw):
+    for message in map(partial(read_message, describe=pictures), raw):
         for result in message.results:
             id = result.id or next(iter(open_ids), "call_0")
             if id in open_ids:
                 open_ids.remove(id)
-            sent.append(Message("tool", (result_text(result),), tool_call_id=id))
+            sent.append(Message("tool", (result_text(result, pictures),), tool_call_id=id))
         if message.results and not (message.text or message.calls):
             continue
 
@@ -180,7 +171,8 @@ def _write_messages(raw: Iterable[RawMessage], where: str) -> list[Message]:
             arguments = "{}" if call.arguments is None else write_text(call.arguments)
             calls.append(ToolCall(id, call.name, arguments))
             open_ids.append(id)
-        sent.append(Message(cast(Any, role), (message.text,), (), tuple(calls)))
+        images = named_images(message.text, pictures.urls) if role == "user" else ()
+        sent.append(Message(cast(Any, role), (message.text,), images, tuple(calls)))
 
     return sent
 

@@ -33,11 +33,11 @@ from textevolve.errors import (
 )
 from textevolve.evaluation import empty_default
 from textevolve.events import CallFinished, Event
+from textevolve.images import decode_base64
 from textevolve.llm.catalogue import PROVIDER, SUFFIX
 from textevolve.llm.providers import known_providers
 from textevolve.reach import Reach, confine, stored_name
 from textevolve.remote.wire import Base64File, StudyStatus, WireLimits
-from textevolve.rows.images import decode_base64
 from textevolve.runs import driver
 from textevolve.runs.driver import Launch
 from textevolve.runs.stored import StudyRun
