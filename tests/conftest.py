@@ -289,7 +289,9 @@ def cli(home, monkeypatch, capsys):
     def run(*arguments, stdin=b""):
         monkeypatch.setattr(sys, "argv", ["textevolve", *map(str, arguments)])
         text_i_o_wrapper = (
-            None if stdin is None else io.TextIOWrapper(io.BytesIO(stdin), encoding="utf-8")
+            None
+            if stdin is None
+            else io.TextIOWrapper(io.BufferedReader(io.BytesIO(stdin)), encoding="utf-8")
         )
         monkeypatch.setattr(sys, "stdin", text_i_o_wrapper)
         capsys.readouterr()

@@ -73,9 +73,16 @@ def test_rouge_compares_words(output, label, right):
     assert score("rouge-l", output, label) == pytest.approx(right)
 
 
-def test_bleu_is_that_for_chinese():
-    output = "我们明天去看大海"
-    label = "我们明天去看海吧"
+@pytest.mark.parametrize(
+    ("output", "label"),
+    [
+        ("我们明天去看大海", "我们明天去看海吧"),
+        ("他用iPhone 15，拍了3张照片。", "他用 iPhone 15，拍了三张照片。"),
+        ("他说：“Hello World，你好！”", "他说：“Hello world，你好！”"),
+        ("该公司有１２０名员工。", "该公司有120名员工。"),
+    ],
+)
+def test_bleu_is_that_for_chinese(output, label):
     right = sentence_bleu(output, [label], use_effective_order=True, tokenize="zh").score / 100
     assert score("bleu", output, label) == pytest.approx(right)
     assert 0 < right < 1

@@ -14,13 +14,13 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, create_model
 
 from textevolve.errors import InputError
 from textevolve.evaluation import ROW, Case, EvaluationResult, Evaluator
-from textevolve.json_texts import parse_text, unpack_value
+from textevolve.json_texts import is_object, parse_text, unpack_value
 from textevolve.judges.context import VERDICT_PROMPTS, JudgeContext, Judgement, ModelJudge, prompt
 from textevolve.judges.judge import judge, judge_argument, judge_option
 from textevolve.llm.decisions import choice
@@ -29,7 +29,7 @@ from textevolve.llm.prompts import prompt_versions
 from textevolve.llm.structured import ask_structured
 from textevolve.mappings import drop_none, map_values
 from textevolve.messages import split_thought
-from textevolve.rows import read_text
+from textevolve.rows import DATA_ENDINGS, read_text
 from textevolve.rows.columns import prompt_text
 from textevolve.texts.numbers import read_number
 from textevolve.texts.placeholders import fill, find_placeholders, placeholders_of
@@ -209,6 +209,11 @@ class PromptJudge(LabelJudge):
 
     @cached_property
     def template(self) -> str:
+        if self.file.lower().endswith(DATA_ENDINGS):
+            raise InputError(
+                f"judge prompt:{self.file}: is a file with fields, and a prompt is a text; write"
+                " its prompt to a text file, and its scores as +labels=A=0.4,B=1"
+            )
         text = read_text(self.file)
         if not find_placeholders(text, OUTPUTS):
             raise InputError(
@@ -268,8 +273,8 @@ def read_labels(text: str) -> dict[str, float]:
     """
     pairs: Any = [part.rpartition("=")[::2] for part in text.split(",")]
     parsed = parse_text(text)
-    if isinstance(parsed, Mapping):
-        pairs = cast("Mapping[str, Any]", parsed).items()
+    if is_object(parsed):
+        pairs = parsed.items()
     labels: dict[str, float] = {}
     try:
         for name, score in pairs:

@@ -16,6 +16,7 @@ from sacrebleu.metrics.chrf import CHRF
 from textevolve.texts.prose import compose, fold_case, space_out, split_words
 
 _BLEU = BLEU(effective_order=True)
+_CHINESE_BLEU = BLEU(effective_order=True, tokenize="zh")
 _CHRF = CHRF(word_order=0)
 
 
@@ -73,10 +74,15 @@ def _list_words(text: str) -> list[str]:
 
 def bleu(output: str, label: Any) -> float:
     """Return the BLEU of one sentence in [0, 1] (Papineni et al. 2002), by sacrebleu, with
-    exponential smoothing; n-grams longer than the output are left out."""
-    # The scorer splits at spaces only. With spaces between signs it gives the figures of its own
-    # tokenizer for Chinese.
-    return _share(_BLEU, space_out(output), space_out(str(label)))
+    exponential smoothing; n-grams longer than the output are left out. The tokenizer is that for
+    Chinese if the reference has signs of a script without spaces."""
+    reference = compose(str(label))
+    spaced_reference = space_out(reference)
+
+    # The tokenizer for Chinese also parts marks of full width from a Latin word or a number beside
+    # them. It does not part the signs of the other scripts without spaces.
+    scorer = _BLEU if spaced_reference == reference else _CHINESE_BLEU
+    return _share(scorer, space_out(output), spaced_reference)
 
 
 def chrf(output: str, label: Any) -> float:

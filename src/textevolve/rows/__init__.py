@@ -34,6 +34,10 @@ from textevolve.rows.tables import (
     take_object,
 )
 
+DATA_ENDINGS = (".yaml", ".yml", ".json")
+"""The endings of files with fields. A prompt in one is a chat, or a template with its name; in any
+other file it is the whole text."""
+
 __all__ = ["STANDARD_INPUT", "SUFFIXES", "Placed", "Row", "mend_halves"]
 
 

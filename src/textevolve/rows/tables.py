@@ -11,7 +11,7 @@ import re
 import sys
 import zipfile
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from itertools import takewhile
 from pathlib import Path
@@ -179,14 +179,16 @@ def _describe_encoding(path: str, error: UnicodeDecodeError) -> str:
 
 
 def _standard_input(errors: str) -> IO[str]:
-    """Read standard input as UTF-8, like files, and ignore the terminal's encoding."""
+    """Read standard input like files, by its byte order mark or as UTF-8, and ignore the terminal's
+    encoding."""
     check_stdin()
     if sys.stdin is None:  # pyright: ignore[reportUnnecessaryComparison]  closed from the start
         raise InputError("standard input: is closed")
-    reconfigure = getattr(sys.stdin, "reconfigure", None)
-    if reconfigure is not None:
-        reconfigure(encoding="utf-8", errors=errors)
-    return sys.stdin
+    stdin: Any = sys.stdin
+    with suppress(AttributeError):  # another stream in its place is read as it stands
+        # What is looked at stays in the buffer.
+        stdin.reconfigure(encoding=_find_encoding(stdin.buffer.peek(4)[:4]), errors=errors)
+    return stdin
 
 
 def parse_json(text: str, where: str, noun: str) -> Any:

@@ -26,7 +26,7 @@ from textevolve.llm.model import Message
 from textevolve.llm.targets import FORMS, VERSION_HELP, NamedTarget, Target, keep_common_key
 from textevolve.metrics.label_metrics import needs_label, open_metric
 from textevolve.report import wording
-from textevolve.rows import read_argument, read_text
+from textevolve.rows import DATA_ENDINGS, read_argument, read_text
 from textevolve.rows.columns import IMAGES
 from textevolve.runs.chains import chains_among
 from textevolve.spec import Frozen, Several, explain, option
@@ -37,11 +37,8 @@ from textevolve.user_code import OWN, names_chain
 
 PLAIN = (".txt", ".md", ".prompt", ".jinja")
 """The endings of prompt files that hold a plain template."""
-CHATS = (".yaml", ".yml", ".json")
-"""The endings of prompt files that hold a chat, or a template with its name; other files hold a
-plain template."""
 TEMPLATES = ("prompt", "template")
-"""The fields of such a file that may hold a plain template."""
+"""The fields of a prompt file with fields that may hold a plain template."""
 DESCRIBING = ("name", "description")
 """The fields of such a file that say what it is, and that nothing needs."""
 
@@ -72,7 +69,7 @@ class NamedPrompt(Frozen):
         path = str(fields.pop("file"))
         text = fields.pop("text", None) or read_text(path)
         name = str(fields.pop("name", "") or Path(path).stem)
-        if Path(path).suffix.lower() in CHATS:
+        if Path(path).suffix.lower() in DATA_ENDINGS:
             return {**fields, "name": name, **read_prompt(text, path)}
 
         return {**fields, "name": name, "text": text}
@@ -266,7 +263,7 @@ def _take(prompt: Any, number: int) -> Any:
 def _names_file(text: str) -> bool:
     """Tell whether a text is the name of a prompt's file: a single word with the ending of one,
     which a template that asks for something never is."""
-    return not re.search(r"[\s{}]", text) and Path(text).suffix.lower() in (*CHATS, *PLAIN)
+    return not re.search(r"[\s{}]", text) and Path(text).suffix.lower() in (*DATA_ENDINGS, *PLAIN)
 
 
 DEFAULT_JUDGE = "single"

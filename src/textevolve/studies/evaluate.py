@@ -383,7 +383,11 @@ def _profile_of(spec: EvaluateSpec) -> Profile:
 def read_given(spec: EvaluateSpec) -> Iterator[Case]:
     """Yield the case that the arguments contain, or the cases of the file that they name."""
     texts = spec.cases
-    if len(texts) != 1 or not (texts[0] == "-" or names_rows(texts[0])):
+    # To a target a text is an input, so that a file of rows needs its ending. Without one a text
+    # alone cannot be judged, and Excel's "Unicode text" ends in .txt.
+    if len(texts) != 1 or not (
+        texts[0] == "-" or names_rows(texts[0]) or (spec.target is None and is_file(texts[0]))
+    ):
         yield _read_case(spec)
         return
     columns = Columns()

@@ -20,9 +20,8 @@ from textevolve.ledger import leave_out
 from textevolve.llm.providers import PROVIDERS
 from textevolve.loops.rules import find_named
 from textevolve.mappings import drop_empty, map_values, omit
-from textevolve.rows import is_row_file, read_rows, read_text
+from textevolve.rows import DATA_ENDINGS, is_row_file, read_rows, read_text
 from textevolve.rows.columns import TITLES, column_text, is_text_column
-from textevolve.studies.compare_spec import CHATS
 from textevolve.texts.placeholders import fill
 from textevolve.texts.yaml_lines import parse_yaml
 
@@ -93,7 +92,7 @@ def _open_reference(value: Any, folder: Path) -> Any:
         leave_out("value", f"{value}: is made by code; write it as text")
         return None
     text = read_text(file)
-    return parse_yaml(text, file)[1] if Path(file).suffix.lower() in CHATS else text
+    return parse_yaml(text, file)[1] if Path(file).suffix.lower() in DATA_ENDINGS else text
 
 
 def _read_prompts(prompts: Any, folder: Path) -> dict[str, Any]:
@@ -112,7 +111,7 @@ def _read_prompts(prompts: Any, folder: Path) -> dict[str, Any]:
         if is_file and file.suffix.lower().partition(":")[0] in CODE:
             leave_out("prompt", f"{source}: is made by code; write its text into a file")
             continue
-        if is_file and file.suffix.lower() in CHATS:
+        if is_file and file.suffix.lower() in DATA_ENDINGS:
             named[name] = {"file": str(file)}
             continue
 
@@ -178,7 +177,7 @@ def _list_tests(tests: Any, folder: Path) -> Iterator[Mapping[str, Any]]:
         file = folder / test.removeprefix(FILE)
         if file.suffix.lower() in CODE or "://" in str(test.removeprefix(FILE)):
             leave_out("file of tests", f"{test}: is no file of data; write its tests as JSON lines")
-        elif is_row_file(str(file)) and file.suffix.lower() not in CHATS:
+        elif is_row_file(str(file)) and file.suffix.lower() not in DATA_ENDINGS:
             for _, row in read_rows(str(file), "test", is_text_column):
                 checks = row.get("checks", [])
                 row_checks = as_object(checks) or {"assert": checks}
@@ -229,7 +228,7 @@ def _keep_checks(
     kept: list[Any] = []
     for check in checks:
         value = str(as_object(check).get("value"))
-        if value.startswith(FILE) and value.endswith((*CHATS, ".txt", ".md")):
+        if value.startswith(FILE) and value.endswith((*DATA_ENDINGS, ".txt", ".md")):
             check = {**as_object(check), "value": _open_reference(value, folder)}
         try:
             named = find_named([check])

@@ -1,9 +1,10 @@
 r"""The placeholders in users' prompt templates: find them, fill them in, and check that a rewrite
 keeps them.
 
-`{name}` and `{{ name }}` are placeholders if `name` is a column of the data. Other braces are text
-and stay unchanged, so a template may contain JSON, code or LaTeX. `{ name }` with spaces is text;
-`\boxed{name}` keeps its braces, and `\boxed{{name}}` has the value between them.
+`{name}`, `{{ name }}` and `{{{name}}}` (of Mustache) are placeholders if `name` is a column of the
+data. Other braces are text and stay unchanged, so a template may contain JSON, code or LaTeX.
+`{ name }` with spaces is text; `\boxed{name}` keeps its braces, and `\boxed{{name}}` has the value
+between them.
 
 Rejected are a name that resembles a column, a column that the model must not see (the label), and a
 column with a format, a filter, a field or an index, which no placeholder has. No expression is
@@ -26,8 +27,7 @@ from textevolve.errors import InputError
 from textevolve.texts.prose import fold_case
 
 # A name may have vowel signs, which are marks and no letters.
-_NAME = r"([^\W\d][\w\p{M}]*)"
-_LOOKS_LIKE_ONE = regex.compile(rf"\{{\{{\s*{_NAME}\s*\}}\}}|\{{{_NAME}\}}")
+_NAME = r"[^\W\d][\w\p{M}]*"
 
 COMMAND = r"\\(?![ntr][A-Z])[A-Za-z]{2,}\*?(?:\[[^\]{}]*\])?(?:\{[^{}]*\}|\{\{[^{}]*\}\})+"
 r"""A LaTeX command with its arguments, such as `\boxed{answer}`. A line break that was typed as two
@@ -36,6 +36,17 @@ _LATEX = re.compile(COMMAND)
 _ONE_BRACE = re.compile(r"\{[^{}]*\}")
 ARGUMENT = re.compile(r"\{\{\s*([^{}]*?)\s*\}\}")
 """An argument of a LaTeX command that is a placeholder: its outer braces are the command's."""
+
+
+def placeholder_pattern(name: str) -> str:
+    """Return the pattern of a placeholder, whose only group is its name. `name`: the pattern of the
+    name, without groups."""
+    # After a command, an argument, `^` or `_` of LaTeX the outer one of three braces is LaTeX's.
+    triple = rf"(?<!\\[A-Za-z]{{2,}}\*?|[\]}}^_])\{{\{{\{{({name})\}}\}}\}}"
+    return rf"(?|{triple}|\{{\{{\s*({name})\s*\}}\}}|\{{({name})\}})"
+
+
+_LOOKS_LIKE_ONE = regex.compile(placeholder_pattern(_NAME))
 
 _BRACES = re.compile(
     r"\{\{-?\s*(?P<double>[^{}\n]+?)\s*-?\}\}"
@@ -70,7 +81,7 @@ def find_placeholders(text: str, columns: Collection[str]) -> tuple[str, ...]:
         return ()
     forms = _forms(tuple(columns))
     matches = _pattern(tuple(forms)).finditer(_open_commands(_compose(text, forms)))
-    return tuple(dict.fromkeys(forms[match[1] or match[2]] for match in matches))
+    return tuple(dict.fromkeys(forms[match[1]] for match in matches))
 
 
 def whole_placeholder(text: str, columns: Collection[str]) -> str | None:
@@ -78,7 +89,7 @@ def whole_placeholder(text: str, columns: Collection[str]) -> str | None:
     is anything else in it."""
     forms = _forms(tuple(columns))
     match = _pattern(tuple(forms)).fullmatch(_compose(text.strip(), forms)) if columns else None
-    return forms.get(match[1] or match[2] or "") if match else None
+    return forms.get(match[1]) if match else None
 
 
 def require_placeholders(text: str, columns: Collection[str]) -> tuple[str, ...]:
@@ -206,8 +217,8 @@ def fill(text: str, values: Mapping[str, str]) -> str:
         return text
     forms = _forms(tuple(values))
 
-    def put(match: re.Match[str]) -> str:
-        name = match[1] or match[2]
+    def put(match: regex.Match[str]) -> str:
+        name = match[1]
         return ARGUMENT.sub(put_argument, match[0]) if name is None else values[forms[name]]
 
     def put_argument(match: re.Match[str]) -> str:
@@ -223,7 +234,7 @@ def find_spellings(text: str, names: Collection[str]) -> dict[str, list[str]]:
     spellings: dict[str, list[str]] = {}
     text = _open_commands(_compose(text, forms))
     for match in _pattern(tuple(forms)).finditer(text) if names else ():
-        spellings.setdefault(forms[match[1] or match[2]], []).append(match[0])
+        spellings.setdefault(forms[match[1]], []).append(match[0])
 
     return {name: spellings.get(name, [f"{{{name}}}"]) for name in names}
 
@@ -236,8 +247,8 @@ def restore_spelling(text: str, seed: str, names: Collection[str]) -> str:
     forms = _forms(tuple(names))
     spellings = find_spellings(seed, names)
 
-    def respell(match: re.Match[str]) -> str:
-        name = match[1] or match[2]
+    def respell(match: regex.Match[str]) -> str:
+        name = match[1]
         if name is None or match[0] in spellings[forms[name]]:
             return match[0]
         return spellings[forms[name]][0]
@@ -269,7 +280,7 @@ def placeholders_of(text: str) -> tuple[str, ...]:
     """List everything that looks like a placeholder, without duplicates, for templates that other
     code fills in."""
     matches = _LOOKS_LIKE_ONE.finditer(_open_commands(text))
-    return tuple(dict.fromkeys(match[1] or match[2] for match in matches))
+    return tuple(dict.fromkeys(match[1] for match in matches))
 
 
 def _spell(names: Sequence[str]) -> str:
@@ -278,7 +289,9 @@ def _spell(names: Sequence[str]) -> str:
 
 def _open_commands(text: str) -> str:
     """Return the text with only the placeholders of its LaTeX commands."""
-    return _LATEX.sub(lambda match: _spell(ARGUMENT.findall(match[0])), text)
+    # The bracket keeps them apart from a command before them, whose arguments they are not, and
+    # is LaTeX to what follows.
+    return _LATEX.sub(lambda match: "]" + _spell(ARGUMENT.findall(match[0])), text)
 
 
 @lru_cache(maxsize=64)
@@ -301,11 +314,11 @@ def _compose(text: str, forms: Mapping[str, str]) -> str:
 
 
 @lru_cache(maxsize=64)
-def _pattern(names: tuple[str, ...]) -> re.Pattern[str]:
+def _pattern(names: tuple[str, ...]) -> regex.Pattern[str]:
     """Return the pattern of placeholders with these names, the longest first, and of LaTeX
     commands, in which braces are text."""
     either = _either(names)
-    return re.compile(rf"{COMMAND}|\{{\{{\s*({either})\s*\}}\}}|\{{({either})\}}")
+    return regex.compile(rf"{COMMAND}|{placeholder_pattern(either)}")
 
 
 def _either(names: Sequence[str]) -> str:

@@ -18,7 +18,7 @@ from pydantic_core import to_jsonable_python
 from textevolve.errors import InputError
 from textevolve.json_texts import is_mapping, is_sequence
 from textevolve.llm.model import Message
-from textevolve.texts.placeholders import ARGUMENT, COMMAND, find_expression
+from textevolve.texts.placeholders import ARGUMENT, COMMAND, find_expression, placeholder_pattern
 
 ChatRole: TypeAlias = Literal["system", "user", "assistant"]
 ROLES: tuple[str, ...] = get_args(ChatRole)
@@ -33,7 +33,7 @@ _BRACKETS = regex.compile(
     r"\{\{?\s*([^\W\d][\w\p{M}]*)((?:\.\w+|\[\d+\]|\[(['\"])\w+\3\])+)\s*\}\}?"
 )
 """A value with a field or an item in brackets, as in Python and Jinja."""
-_SLOT = regex.compile(rf"{COMMAND}|\{{\{{\s*({NAME})\s*\}}\}}|\{{({NAME})\}}")
+_SLOT = regex.compile(rf"{COMMAND}|{placeholder_pattern(NAME)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +186,7 @@ def read_text_template(text: str, names: Collection[str] | None = None) -> tuple
 def _find_slots(text: str) -> Iterator[tuple[str, int, int]]:
     """Yield the name of each slot, and where it starts and ends."""
     for match in _SLOT.finditer(text):
-        name = match[1] or match[2]
+        name = match[1]
         if name is not None:
             yield name, match.start(), match.end()
             continue
