@@ -22,15 +22,16 @@ from textevolve.json_texts import (
 from textevolve.mappings import drop_none, first_of
 from textevolve.messages import (
     ARGUMENTS,
+    CALL_NAMES,
+    fields_of,
     list_messages,
     pair_results,
     read_message,
     result_text,
 )
 
-CALL_NAMES = ("name", "tool_name", "toolName", "tool", "function")
 RESULT_NAMES = ("result", "output", "tool_output")
-"""The names that frameworks use for the name and the result of a call."""
+"""The names that frameworks use for the result of a call."""
 PASSAGE_FIELDS = ("text", "content", "page_content", "passage", "chunk", "snippet", "node")
 """The names that frameworks use for the text of a passage."""
 TRAJECTORY_FIELDS = ("contexts", "tool_calls", "steps", "errors", "expected_tools")
@@ -97,7 +98,7 @@ def read_trajectory(values: Mapping[str, Any], where: str) -> Trajectory | None:
     errors = _as_list(stated.get("errors"))
 
     if is_array(steps):
-        errors += filter(None, map(_find_error, _list_objects(steps)))
+        errors += filter(None, map(_find_error, filter(is_object, steps)))
         steps = len(steps)
     elif steps is not None and (steps := _read_count(steps)) is None:
         raise InputError(f"{where}: steps must be a list or a number, not {stated['steps']!r:.60}")
@@ -124,10 +125,6 @@ def _as_list(value: object) -> list[Any]:
     if is_sequence(value):
         return list(value)
     return [value] if isinstance(value, str) else []
-
-
-def _list_objects(value: object) -> list[dict[str, Any]]:
-    return [item for item in _as_list(value) if isinstance(item, dict)]
 
 
 def passage_text(passage: object) -> str | None:
@@ -222,9 +219,10 @@ def _is_deep(value: Any, levels: int) -> bool:
 
 
 def _find_error(step: Mapping[str, Any]) -> str | None:
-    """Return the error of a tool call or a step, from its text or its flag; None without an
-    error."""
+    """Return the error of a tool call or a step, from its text, its flag or that of its result in
+    MCP; None without an error."""
     error = step.get("error") or step.get("is_error") or step.get("status") == "error"
+    error = error or fields_of(parse_text(step.get("result"))).get("isError")
     if not error:
         return None
     return _as_text(step.get("content") or "error" if error is True else error)
