@@ -104,9 +104,7 @@ def read_trajectory(values: Mapping[str, Any], where: str) -> Trajectory | None:
         raise InputError(f"{where}: steps must be a list or a number, not {stated['steps']!r:.60}")
 
     calls = {
-        n: read_tool_calls(stated[n], where)
-        for n in TRAJECTORY_FIELDS
-        if "tool" in n and n in stated
+        name: read_tool_calls(value, where) for name, value in stated.items() if "tool" in name
     }
     passages = read_contexts(stated["contexts"], where) if "contexts" in stated else ()
 
@@ -183,23 +181,22 @@ def _read_messages(items: Sequence[Any], where: str) -> tuple[ToolUse, ...]:
     uses: list[ToolUse] = []
     for call, result in pair_results(map(read_message, items)):
         use = _read_call({"name": call.name, "arguments": call.arguments}, where)
-        text = None if result is None else result_text(result)
-        if result is not None and result.is_error:
-            use = replace(use, error=text or "error")
-        uses.append(replace(use, result=text))
+        if result is not None:
+            text = result_text(result)
+            use = replace(use, result=text, error=text or "error" if result.is_error else None)
+        uses.append(use)
 
     return tuple(uses)
 
 
 def _read_call(item: Any, where: str) -> ToolUse:
-    call = drop_none(item) if is_mapping(item) else {"name": item}
-    if isinstance(call.get("function"), Mapping):
-        call = drop_none({**call, **call["function"]})
+    call = fields_of(item) or {"name": item}
+    call = drop_none({**call, **fields_of(call.get("function"))})
     name = first_of(call, CALL_NAMES)
     if not isinstance(name, str) or not name.strip():
         raise InputError(f"{where}: a tool call must be an object with a name, not {item!r:.60}")
     arguments = first_of(call, ARGUMENTS)
-    arguments = parse_text(arguments or {}) if isinstance(arguments, str) else arguments
+    arguments = parse_text({} if arguments == "" else arguments)
     if _is_deep({**call, "": arguments}, MOST_LEVELS):
         raise InputError(f"{where}: the arguments of a call of {name:.60} are nested too deeply")
 
