@@ -67,7 +67,7 @@ HIDDEN = "(hidden)"
 """The thought of a part that has none in plain text."""
 ARGUMENTS = (
     *("arguments", "args", "input", "parameters", "input_parameters", "kwargs"),
-    *("inputParameters", "tool_input", "tool_kwargs", "params"),
+    *("inputParameters", "tool_input", "tool_kwargs", "rawInput", "params"),
 )
 """The fields that may hold the arguments of a call."""
 CALL_IDS = ("tool_call_id", "tool_use_id", "call_id", "toolUseId", "toolCallId", "id")
@@ -195,7 +195,7 @@ def open_message(raw: RawMessage) -> RawMessage:
         return fields
 
     # A serialised message has the names of its class as id.
-    names = [str(name) for name in (fields.get("type"), *list_entries(fields.get("id")))]
+    names = map(str, (fields.get("type"), *list_entries(fields.get("id"))))
     roles = [ROLES_OF_TYPES[name] for name in names if name in ROLES_OF_TYPES]
     if roles:
         return {**fields, "role": roles[-1]}
@@ -306,9 +306,7 @@ def _list_calls(fields: Mapping[str, Any]) -> list[Any]:
     """Return the calls beside the content of a message, with those whose arguments LangChain could
     not parse, and the one of the older form."""
     calls = [call for name in CALL_LISTS for call in list_entries(fields.get(name))]
-    older = fields.get("function_call")
-    if isinstance(older, Mapping):
-        calls.append(older)
+    calls.append(fields_of(fields.get("function_call")))
     if "function_call_name" in fields:
         arguments = fields.get("function_call_arguments_json")
         calls.append({"name": fields["function_call_name"], "arguments": arguments})
@@ -367,7 +365,7 @@ class MessageParts:
         elif _is_call(fields, kind):
             self.calls.append(_read_call(fields))
             # A call of a server's own tool has its result in the same item.
-            if kind.endswith(CALL_ITEM) and "output" in fields:
+            if kind.endswith(CALL_ITEM) and fields.keys() & {"output", "errorText"}:
                 self.results.append(_read_result({**fields, "call_id": self.calls[-1].id}))
         elif medium_of(fields):
             name = self.describe(fields)
@@ -381,7 +379,7 @@ class MessageParts:
             self.add(fields["parts"], depth + 1)
         elif kind == "refusal":
             self.texts.append(str(fields.get("refusal", "")))
-        elif fields != {"type": "text"}:
+        elif fields not in ({"type": "text"}, {"type": "step-start"}):
             self.others += "json" not in fields
             self.texts.append(self.describe(fields))
 
@@ -396,6 +394,10 @@ def _open_part(part: Mapping[str, Any]) -> dict[str, Any]:
             return _open_part({**outer, **fields[key]})
 
     kind = first_of(fields, KINDS)
+    if {"toolCallId", "state"} <= fields.keys():
+        # A call in a chat of Vercel's SDK, with its result, has the tool's name in its type.
+        return {"toolName": str(kind).removeprefix("tool-"), **fields, "type": "tool_call"}
+
     return fields if kind is None else {**fields, "type": kind}
 
 
@@ -431,13 +433,16 @@ def _read_call(raw: object) -> RecordedCall:
 
 def _read_result(fields: Mapping[str, Any]) -> RecordedResult:
     id = first_of(fields, CALL_IDS)
-    content = first_of(fields, ("content", "output", "response", "result", *BODIES))
+    content = first_of(fields, ("content", "output", "response", "result", "errorText", *BODIES))
     # MCP marks the content itself.
     marks = (fields.get("is_error"), fields.get("isError"), fields_of(content).get("isError"))
     is_error = True in marks or fields.get("status") == "error"
 
     return RecordedResult(
-        str(id or ""), str(fields.get("name") or ""), content, is_error or bool(fields.get("error"))
+        str(id or ""),
+        str(fields.get("name") or ""),
+        content,
+        is_error or bool(first_of(fields, ("error", "errorText"))),
     )
 
 

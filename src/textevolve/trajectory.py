@@ -218,8 +218,13 @@ def _is_deep(value: Any, levels: int) -> bool:
 def _find_error(step: Mapping[str, Any]) -> str | None:
     """Return the error of a tool call or a step, from its text, its flag or that of its result in
     MCP; None without an error."""
-    error = step.get("error") or step.get("is_error") or step.get("status") == "error"
-    error = error or fields_of(parse_text(step.get("result"))).get("isError")
+    result = fields_of(parse_text(step.get("result")))
+    error = (
+        step.get("error")
+        or step.get("is_error")
+        or step.get("status") == "error"
+        or result.get("isError")
+    )
     if not error:
         return None
     return _as_text(step.get("content") or "error" if error is True else error)

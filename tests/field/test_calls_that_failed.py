@@ -41,6 +41,25 @@ def test_calls_that_langchain_could_not_parse():
     assert [result and result.is_error for _, result in pairs] == [False, True]
 
 
+def test_calls_in_chats_of_vercel():
+    """One part holds the call and its result; arguments that are not valid JSON stand apart."""
+    weather = {"toolCallId": "c1", "state": "output-available", "input": {"city": "Oslo"}}
+    write = {"toolCallId": "c2", "state": "output-error", "rawInput": BROKEN}
+    parts = [
+        {"type": "step-start"},
+        {"type": "tool-weather", **weather, "output": "12"},
+        {"type": "dynamic-tool", "toolName": "write", **write, "errorText": "broken"},
+        {"type": "text", "text": "It is 12."},
+    ]
+    message = read_message({"role": "assistant", "parts": parts})
+    pairs = pair_results([message])
+    calls = [(call.name, call.arguments) for call, _ in pairs]
+    assert calls == [("weather", {"city": "Oslo"}), ("write", BROKEN)]
+    assert [result and result_text(result) for _, result in pairs] == ["12", "broken"]
+    assert [result and result.is_error for _, result in pairs] == [False, True]
+    assert (message.text, message.others) == ("It is 12.", 0)
+
+
 def openai_chat(result):
     function = {"name": "delete", "arguments": json.dumps(ARGUMENTS)}
     call = {"id": "c1", "type": "function", "function": function}

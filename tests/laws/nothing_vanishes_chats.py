@@ -325,6 +325,35 @@ CHATS: Mapping[str, Chat] = {
         ],
         name_places(*ONE_CALL),
     ),
+    # Vercel's SDK keeps a call with its result in one part, whose type has the tool's name.
+    "Vercel": Chat(
+        [
+            {"role": "user", "parts": [{"type": "text", "text": word("question")}]},
+            {
+                "role": "assistant",
+                "parts": [
+                    {"type": "step-start"},
+                    {
+                        "type": f"tool-{word('tool 1')}",
+                        "toolCallId": "call_1",
+                        "state": "output-available",
+                        "input": ARGUMENTS,
+                        "output": {"answer": word("result 1")},
+                    },
+                    {
+                        "type": "dynamic-tool",
+                        "toolName": word("tool 2"),
+                        "toolCallId": "call_2",
+                        "state": "output-error",
+                        "rawInput": f'{{"q": "{word("arguments 2")}',
+                        "errorText": word("result 2"),
+                    },
+                    {"type": "text", "text": word("reply")},
+                ],
+            },
+        ],
+        name_places(*(name for name in TWO_CALLS if name != "remark")),
+    ),
 }
 """A chat of each wire. The reply of the assistant that stands last is what is judged."""
 
@@ -491,7 +520,7 @@ def list_trajectories() -> dict[str, Situation]:
 
 
 CALLED = ("OpenAI", "OpenAI without ids of calls", "OpenAI with function_call", "Anthropic")
-CALLED += ("Gemini", "LangChain", "Responses", "LlamaIndex")
+CALLED += ("Gemini", "LangChain", "Responses", "LlamaIndex", "Vercel")
 CALLED += ("LangChain with a call that it could not parse",)
 """The chats with tool calls."""
 
