@@ -20,7 +20,9 @@ RawMessage: TypeAlias = Mapping[str, Any]
 
 BODIES = ("content", "parts", "contents", "blocks", "prompt", "completion")
 """The fields that may hold what a message says. A message may have several of them."""
-CONTENTS = (*BODIES, "tool_calls", "function_call", "refusal")
+CALL_LISTS = ("tool_calls", "invalid_tool_calls")
+"""The fields that may hold the calls of a message beside its content."""
+CONTENTS = (*BODIES, *CALL_LISTS, "function_call", "refusal")
 """The fields of which a message with a role has at least one."""
 INNER = ("message", "kwargs", "data")
 """The fields under which LangChain, events and sessions nest the fields of a message."""
@@ -65,9 +67,13 @@ HIDDEN = "(hidden)"
 """The thought of a part that has none in plain text."""
 ARGUMENTS = (
     *("arguments", "args", "input", "parameters", "input_parameters", "kwargs"),
-    *("inputParameters", "tool_input", "params"),
+    *("inputParameters", "tool_input", "tool_kwargs", "rawInput", "params"),
 )
 """The fields that may hold the arguments of a call."""
+CALL_IDS = ("tool_call_id", "tool_use_id", "call_id", "toolUseId", "toolCallId", "id")
+"""The fields that may hold the id of a call, in the call and in its result."""
+CALL_NAMES = ("name", "tool_name", "toolName", "tool", "function")
+"""The fields that may hold the name of the tool that is called."""
 # The Responses API has items without a role: calls, their outputs, and thoughts.
 CALL_ITEM = "_call"
 RESULT_ITEM = "_call_output"
@@ -157,10 +163,8 @@ def list_entries(value: object) -> list[Any]:
 
 def list_messages(value: object) -> Sequence[RawMessage] | None:
     """Return the messages of a list, or of its JSON; None for anything else."""
-    if not isinstance(parse_text(value), list | tuple):
-        return None
-    messages = list_entries(value)
-    return messages if all(map(is_message, messages)) else None
+    messages = parse_text(value)
+    return messages if is_sequence(messages) and all(map(is_message, messages)) else None
 
 
 def is_message(value: object) -> bool:
@@ -191,7 +195,7 @@ def open_message(raw: RawMessage) -> RawMessage:
         return fields
 
     # A serialised message has the names of its class as id.
-    names = [str(name) for name in (fields.get("type"), *list_entries(fields.get("id")))]
+    names = map(str, (fields.get("type"), *list_entries(fields.get("id"))))
     roles = [ROLES_OF_TYPES[name] for name in names if name in ROLES_OF_TYPES]
     if roles:
         return {**fields, "role": roles[-1]}
@@ -267,9 +271,11 @@ def read_message(
     if isinstance(thought, str):
         parts.thoughts.append(thought)
 
-    # Some frameworks write a call as a part of the content and once more beside it.
-    if not parts.calls:
-        parts.calls += [_read_call(call) for call in _list_calls(fields) if call]
+    # Some frameworks write a call as a part of the content and once more beside it, where it is
+    # whole: a part that was streamed has no arguments.
+    calls = [_read_call(call) for call in _list_calls(fields) if call]
+    if len(calls) >= len(parts.calls):
+        parts.calls = calls
 
     text = parts.text
     if role.lower() not in THOUGHTLESS:
@@ -297,11 +303,10 @@ def _role_of_item(fields: Mapping[str, Any]) -> str:
 
 
 def _list_calls(fields: Mapping[str, Any]) -> list[Any]:
-    """Return the calls beside the content of a message, with the one of the older form."""
-    calls = list_entries(fields.get("tool_calls"))
-    older = fields.get("function_call")
-    if isinstance(older, Mapping):
-        calls.append(older)
+    """Return the calls beside the content of a message, with those whose arguments LangChain could
+    not parse, and the one of the older form."""
+    calls = [call for name in CALL_LISTS for call in list_entries(fields.get(name))]
+    calls.append(fields_of(fields.get("function_call")))
     if "function_call_name" in fields:
         arguments = fields.get("function_call_arguments_json")
         calls.append({"name": fields["function_call_name"], "arguments": arguments})
@@ -360,7 +365,7 @@ class MessageParts:
         elif _is_call(fields, kind):
             self.calls.append(_read_call(fields))
             # A call of a server's own tool has its result in the same item.
-            if kind.endswith(CALL_ITEM) and "output" in fields:
+            if kind.endswith(CALL_ITEM) and fields.keys() & {"output", "errorText"}:
                 self.results.append(_read_result({**fields, "call_id": self.calls[-1].id}))
         elif medium_of(fields):
             name = self.describe(fields)
@@ -374,7 +379,7 @@ class MessageParts:
             self.add(fields["parts"], depth + 1)
         elif kind == "refusal":
             self.texts.append(str(fields.get("refusal", "")))
-        elif fields != {"type": "text"}:
+        elif fields not in ({"type": "text"}, {"type": "step-start"}):
             self.others += "json" not in fields
             self.texts.append(self.describe(fields))
 
@@ -389,6 +394,10 @@ def _open_part(part: Mapping[str, Any]) -> dict[str, Any]:
             return _open_part({**outer, **fields[key]})
 
     kind = first_of(fields, KINDS)
+    if {"toolCallId", "state"} <= fields.keys():
+        # A call in a chat of Vercel's SDK, with its result, has the tool's name in its type.
+        return {"toolName": str(kind).removeprefix("tool-"), **fields, "type": "tool_call"}
+
     return fields if kind is None else {**fields, "type": kind}
 
 
@@ -416,21 +425,24 @@ def _read_call(raw: object) -> RecordedCall:
     inner = parse_text(arguments)
     if isinstance(inner, str):
         arguments = inner  # a text of JSON that was written as JSON once more
-    name = first_of(fields, ("name", "toolName", "function")) or kind.removesuffix(CALL_ITEM)
-    id = first_of(fields, ("call_id", "id", "toolUseId", "toolCallId"))
+    name = first_of(fields, CALL_NAMES) or kind.removesuffix(CALL_ITEM)
+    id = first_of(fields, CALL_IDS)
 
     return RecordedCall(str(id or ""), str(name), arguments)
 
 
 def _read_result(fields: Mapping[str, Any]) -> RecordedResult:
-    fields = drop_none(fields)
-    ids = ("tool_call_id", "tool_use_id", "call_id", "toolUseId", "toolCallId", "id")
-    id = first_of(fields, ids)
-    content = first_of(fields, ("content", "output", "response", "result", "parts"))
-    is_error = fields.get("is_error") is True or fields.get("status") == "error"
+    id = first_of(fields, CALL_IDS)
+    content = first_of(fields, ("content", "output", "response", "result", "errorText", *BODIES))
+    # MCP marks the content itself.
+    marks = (fields.get("is_error"), fields.get("isError"), fields_of(content).get("isError"))
+    is_error = True in marks or fields.get("status") == "error"
 
     return RecordedResult(
-        str(id or ""), str(fields.get("name") or ""), content, is_error or bool(fields.get("error"))
+        str(id or ""),
+        str(fields.get("name") or ""),
+        content,
+        is_error or bool(first_of(fields, ("error", "errorText"))),
     )
 
 

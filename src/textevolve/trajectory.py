@@ -22,15 +22,16 @@ from textevolve.json_texts import (
 from textevolve.mappings import drop_none, first_of
 from textevolve.messages import (
     ARGUMENTS,
+    CALL_NAMES,
+    fields_of,
     list_messages,
     pair_results,
     read_message,
     result_text,
 )
 
-CALL_NAMES = ("name", "tool_name", "toolName", "tool", "function")
 RESULT_NAMES = ("result", "output", "tool_output")
-"""The names that frameworks use for the name and the result of a call."""
+"""The names that frameworks use for the result of a call."""
 PASSAGE_FIELDS = ("text", "content", "page_content", "passage", "chunk", "snippet", "node")
 """The names that frameworks use for the text of a passage."""
 TRAJECTORY_FIELDS = ("contexts", "tool_calls", "steps", "errors", "expected_tools")
@@ -97,15 +98,13 @@ def read_trajectory(values: Mapping[str, Any], where: str) -> Trajectory | None:
     errors = _as_list(stated.get("errors"))
 
     if is_array(steps):
-        errors += filter(None, map(_find_error, _list_objects(steps)))
+        errors += filter(None, map(_find_error, filter(is_object, steps)))
         steps = len(steps)
     elif steps is not None and (steps := _read_count(steps)) is None:
         raise InputError(f"{where}: steps must be a list or a number, not {stated['steps']!r:.60}")
 
     calls = {
-        n: read_tool_calls(stated[n], where)
-        for n in TRAJECTORY_FIELDS
-        if "tool" in n and n in stated
+        name: read_tool_calls(value, where) for name, value in stated.items() if "tool" in name
     }
     passages = read_contexts(stated["contexts"], where) if "contexts" in stated else ()
 
@@ -124,10 +123,6 @@ def _as_list(value: object) -> list[Any]:
     if is_sequence(value):
         return list(value)
     return [value] if isinstance(value, str) else []
-
-
-def _list_objects(value: object) -> list[dict[str, Any]]:
-    return [item for item in _as_list(value) if isinstance(item, dict)]
 
 
 def passage_text(passage: object) -> str | None:
@@ -186,23 +181,22 @@ def _read_messages(items: Sequence[Any], where: str) -> tuple[ToolUse, ...]:
     uses: list[ToolUse] = []
     for call, result in pair_results(map(read_message, items)):
         use = _read_call({"name": call.name, "arguments": call.arguments}, where)
-        text = None if result is None else result_text(result)
-        if result is not None and result.is_error:
-            use = replace(use, error=text or "error")
-        uses.append(replace(use, result=text))
+        if result is not None:
+            text = result_text(result)
+            use = replace(use, result=text, error=text or "error" if result.is_error else None)
+        uses.append(use)
 
     return tuple(uses)
 
 
 def _read_call(item: Any, where: str) -> ToolUse:
-    call = drop_none(item) if is_mapping(item) else {"name": item}
-    if isinstance(call.get("function"), Mapping):
-        call = drop_none({**call, **call["function"]})
+    call = fields_of(item) or {"name": item}
+    call = drop_none({**call, **fields_of(call.get("function"))})
     name = first_of(call, CALL_NAMES)
     if not isinstance(name, str) or not name.strip():
         raise InputError(f"{where}: a tool call must be an object with a name, not {item!r:.60}")
     arguments = first_of(call, ARGUMENTS)
-    arguments = parse_text(arguments or {}) if isinstance(arguments, str) else arguments
+    arguments = parse_text({} if arguments == "" else arguments)
     if _is_deep({**call, "": arguments}, MOST_LEVELS):
         raise InputError(f"{where}: the arguments of a call of {name:.60} are nested too deeply")
 
@@ -222,9 +216,15 @@ def _is_deep(value: Any, levels: int) -> bool:
 
 
 def _find_error(step: Mapping[str, Any]) -> str | None:
-    """Return the error of a tool call or a step, from its text or its flag; None without an
-    error."""
-    error = step.get("error") or step.get("is_error") or step.get("status") == "error"
+    """Return the error of a tool call or a step, from its text, its flag or that of its result in
+    MCP; None without an error."""
+    result = fields_of(parse_text(step.get("result")))
+    error = (
+        step.get("error")
+        or step.get("is_error")
+        or step.get("status") == "error"
+        or result.get("isError")
+    )
     if not error:
         return None
     return _as_text(step.get("content") or "error" if error is True else error)

@@ -263,6 +263,97 @@ CHATS: Mapping[str, Chat] = {
         ],
         name_places(*ONE_CALL),
     ),
+    "LangChain with a call that it could not parse": Chat(
+        [
+            {"type": "human", "content": word("question")},
+            {
+                "type": "ai",
+                "content": word("remark"),
+                "tool_calls": [{"name": word("tool 1"), "args": ARGUMENTS, "id": "call_1"}],
+                "invalid_tool_calls": [
+                    {
+                        "type": "invalid_tool_call",
+                        "name": word("tool 2"),
+                        "args": f'{{"q": "{word("arguments 2")}',
+                        "id": "call_2",
+                        "error": "the arguments are not valid JSON",
+                    }
+                ],
+            },
+            {"type": "tool", "content": word("result 1"), "tool_call_id": "call_1"},
+            {"type": "tool", "content": word("result 2"), "tool_call_id": "call_2"},
+            {"type": "ai", "content": word("reply")},
+        ],
+        name_places(*TWO_CALLS),
+    ),
+    # A streamed part of the content has no arguments; the call beside it is whole.
+    "LangChain that streamed": Chat(
+        [
+            {"type": "human", "content": word("question")},
+            {
+                "type": "ai",
+                "content": [
+                    {"type": "tool_use", "id": "call_1", "name": word("tool 1"), "input": {}}
+                ],
+                "tool_calls": [{"name": word("tool 1"), "args": ARGUMENTS, "id": "call_1"}],
+            },
+            {"type": "tool", "content": word("result 1"), "tool_call_id": "call_1"},
+            {"type": "ai", "content": word("reply")},
+        ],
+        name_places(*ONE_CALL),
+    ),
+    "LlamaIndex": Chat(
+        [
+            {"role": "user", "blocks": [{"block_type": "text", "text": word("question")}]},
+            {
+                "role": "assistant",
+                "blocks": [
+                    {
+                        "block_type": "tool_call",
+                        "tool_call_id": "call_1",
+                        "tool_name": word("tool 1"),
+                        "tool_kwargs": ARGUMENTS,
+                    }
+                ],
+            },
+            {
+                "role": "tool",
+                "additional_kwargs": {"tool_call_id": "call_1"},
+                "blocks": [{"block_type": "text", "text": word("result 1")}],
+            },
+            {"role": "assistant", "blocks": [{"block_type": "text", "text": word("reply")}]},
+        ],
+        name_places(*ONE_CALL),
+    ),
+    # Vercel's SDK keeps a call with its result in one part, whose type has the tool's name.
+    "Vercel": Chat(
+        [
+            {"role": "user", "parts": [{"type": "text", "text": word("question")}]},
+            {
+                "role": "assistant",
+                "parts": [
+                    {"type": "step-start"},
+                    {
+                        "type": f"tool-{word('tool 1')}",
+                        "toolCallId": "call_1",
+                        "state": "output-available",
+                        "input": ARGUMENTS,
+                        "output": {"answer": word("result 1")},
+                    },
+                    {
+                        "type": "dynamic-tool",
+                        "toolName": word("tool 2"),
+                        "toolCallId": "call_2",
+                        "state": "output-error",
+                        "rawInput": f'{{"q": "{word("arguments 2")}',
+                        "errorText": word("result 2"),
+                    },
+                    {"type": "text", "text": word("reply")},
+                ],
+            },
+        ],
+        name_places(*(name for name in TWO_CALLS if name != "remark")),
+    ),
 }
 """A chat of each wire. The reply of the assistant that stands last is what is judged."""
 
@@ -342,6 +433,7 @@ READERS: Mapping[str, Callable[[Sequence[Message]], Callable[[World], Evidence]]
 FEW = (
     *("OpenAI", "OpenAI with function_call", "OpenAI with two speakers", "OpenAI with a picture"),
     *("OpenAI that ends with the user", "ShareGPT", "Anthropic", "Gemini", "LangChain"),
+    "LangChain with a call that it could not parse",
 )
 """The chats that are tried where a reader is shared with `evaluate`, or reads any JSON."""
 TRIED: Mapping[str, Sequence[str]] = {
@@ -428,7 +520,8 @@ def list_trajectories() -> dict[str, Situation]:
 
 
 CALLED = ("OpenAI", "OpenAI without ids of calls", "OpenAI with function_call", "Anthropic")
-CALLED += ("Gemini", "LangChain", "Responses")
+CALLED += ("Gemini", "LangChain", "Responses", "LlamaIndex", "Vercel")
+CALLED += ("LangChain with a call that it could not parse",)
 """The chats with tool calls."""
 
 

@@ -4,6 +4,7 @@ import sys
 from typing import TypedDict
 
 import pytest
+from langgraph.func import entrypoint, task
 from langgraph.graph import START, StateGraph
 
 from textevolve.errors import InputError, SettingsError
@@ -78,6 +79,23 @@ def test_a_name_that_no_node_has_is_refused(monitor, nested):
         monitor.attach(nested, {"scroe": Instruction.VERIFY})
     with pytest.raises(InputError, match=r"no node 'outer\|score'"):
         monitor.attach(nested, {"outer|score": Instruction.VERIFY})
+
+
+def test_a_task_is_named_after_its_entrypoint(monitor):
+    @task
+    def double(number):
+        return 2 * number
+
+    @entrypoint()
+    def flow(number):
+        return double(number).result()
+
+    with pytest.raises(InputError, match=r"a task of an entrypoint, is named 'outer\|inner'"):
+        monitor.attach(flow, {"double": Instruction.GENERATE})
+    watched = monitor.attach(flow, {"flow|double": Instruction.GENERATE})
+    assert watched.invoke(2) == 4
+    types = {item.node: item.instruction for item in monitor.history.items}
+    assert types == {"double": Instruction.GENERATE, "flow": None}
 
 
 def test_without_langgraph_it_is_said_what_to_install(monkeypatch, monitor):

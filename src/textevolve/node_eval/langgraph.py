@@ -91,7 +91,8 @@ def _check_names(graph: Pregel[Any, Any, Any, Any], names: Mapping[str, Any]) ->
         if name.partition(BETWEEN)[0] not in known_names:
             raise InputError(
                 f"no node {name!r} in the graph, which has {', '.join(known_names)};"
-                f" a node of a graph inside a node is named 'outer{BETWEEN}inner'"
+                f" a node of a graph inside a node, or a task of an entrypoint, is named"
+                f" 'outer{BETWEEN}inner'"
             )
 
 

@@ -259,6 +259,7 @@ INPUTS = (
     "input.value",
     "traceloop.entity.input",
     "tool_arguments",
+    "gcp.vertex.agent.tool_call_args",
     "reranker.query",
     "ai.toolCall.args",
     "ai.prompt.messages",
@@ -271,6 +272,7 @@ OUTPUTS = (
     "output.value",
     "traceloop.entity.output",
     "tool_response",
+    "gcp.vertex.agent.tool_response",
     "final_result",
     "retrieval.documents.",
     "reranker.output_documents.",
@@ -567,7 +569,12 @@ def _read_state(side: str, keys: Sequence[str], span: Span) -> tuple[list[SpanMe
     objects = [(key, as_fields(span.attributes.get(key))) for key in MESSAGES[side]]
     values += [pair for pair in objects if pair[1] and pair[1].keys().isdisjoint(("role", *LISTS))]
     whole_values = [
-        value for key, value in values if value is not None and not _is_cut(span, key, value)
+        value
+        for key, value in values
+        if value is not None
+        and not _is_cut(span, key, value)
+        # Google's ADK writes an empty object if it is set to record no texts.
+        and not (key.startswith("gcp.") and value == "{}")
     ]
     value = next(iter(whole_values), None)
     cut = _cut_values(side, keys, span)
