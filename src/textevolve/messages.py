@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
-from textevolve.json_texts import is_mapping, is_sequence, parse_text, write_text
+from textevolve.json_texts import CONTAINERS, is_mapping, is_sequence, parse_text, write_text
 from textevolve.mappings import drop_none, first_of, map_values, pick
 
 RawMessage: TypeAlias = Mapping[str, Any]
@@ -356,7 +357,7 @@ class MessageParts:
 
     def _add_object(self, fields: Mapping[str, Any], depth: int) -> None:
         kind = str(fields.get("type", ""))
-        spoken_text = first_of(fields, ("text", "content"))
+        spoken_text = first_of(fields, ("text", "content", "parts"))
 
         if _is_thought(fields):
             self.thoughts.append(_read_thought(fields))
@@ -368,20 +369,32 @@ class MessageParts:
             if kind.endswith(CALL_ITEM) and fields.keys() & {"output", "errorText"}:
                 self.results.append(_read_result({**fields, "call_id": self.calls[-1].id}))
         elif medium_of(fields):
-            name = self.describe(fields)
-            self.others += not name.startswith(SHOWN)
-            self.texts.append(name)
+            self.texts.append(self._name_part(fields))
         elif isinstance(spoken_text, str | list):
             self.add(cast("object", spoken_text), depth + 1)
-        elif isinstance(fields_of(spoken_text).get("value"), str):
-            self.texts.append(fields_of(spoken_text)["value"])
-        elif isinstance(fields.get("parts"), list):
-            self.add(fields["parts"], depth + 1)
+        elif isinstance(value := fields_of(spoken_text).get("value"), str):
+            self.texts.append(value)
         elif kind == "refusal":
             self.texts.append(str(fields.get("refusal", "")))
         elif fields not in ({"type": "text"}, {"type": "step-start"}):
             self.others += "json" not in fields
             self.texts.append(self.describe(fields))
+
+    def _name_part(self, fields: Mapping[str, Any]) -> str:
+        name = self.describe(fields)
+        self.others += not name.startswith(SHOWN)
+        return name
+
+    def name_media(self, value: object) -> object:
+        """Return data in which a name stands in place of each medium whose bytes are in it."""
+        if is_sequence(value):
+            return list(map(self.name_media, value))
+        fields = fields_of(value)
+        # A file's content may be a text.
+        if medium_of(fields) not in ("", "file") and drop_media(fields) != fields:
+            return self._name_part(fields)
+
+        return map_values(self.name_media, fields) or value
 
 
 def _open_part(part: Mapping[str, Any]) -> dict[str, Any]:
@@ -448,9 +461,14 @@ def _read_result(fields: Mapping[str, Any]) -> RecordedResult:
 
 def result_parts(result: RecordedResult, describe: DescribePart = describe_part) -> MessageParts:
     """Return the parts of the content of a result. An object that is no picture is one text, its
-    JSON."""
-    content: object = result.content
+    JSON, in which media are named. So are those in a text of JSON; without any it stays as it is.
+    """
     parts = MessageParts(describe)
+    data: object = parse_text(result.content, CONTAINERS)
+    named = data
+    with suppress(RecursionError):
+        named = parts.name_media(data)
+    content = result.content if named == data else named
     is_picture = MEDIA.get(str(fields_of(content).get("type"))) == "image"
     is_whole = content is None or is_picture or is_sequence(content)
     parts.add(content if is_whole else write_text(content))

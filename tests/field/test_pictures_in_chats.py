@@ -10,6 +10,7 @@ import pytest
 
 from made_images import jpeg, png
 from textevolve.llm.testing import Fault, ScriptedServer, seen_images
+from textevolve.messages import RecordedResult, result_text
 
 RED = png(colour=(255, 0, 0))
 BLUE = png(colour=(0, 0, 255))
@@ -110,7 +111,25 @@ def test_messages_of_other_wires(judge, chat):
     assert shown(judge(chat)[1])[0] == [[RED]] * 3
 
 
+MCP = {"content": [{"type": "text", "text": "done"}, {**PARTS["MCP"], "data": encode(BLUE)}]}
+
+
+def answer(content):
+    """Return a call, and its result with this content."""
+    return [call("c1"), {"role": "tool", "tool_call_id": "c1", "content": content}]
+
+
 RESULTS = {
+    "MCP": answer(MCP["content"]),
+    "MCP's whole result": answer(MCP),
+    "MCP's whole result as a text": answer(json.dumps(MCP)),
+    "MCP's parts as a text": answer(json.dumps(MCP["content"])),
+    "an MCP picture as a text": answer(json.dumps(MCP["content"][1])),
+    "a picture within data": answer({"status": "ok", "screen": openai(BLUE)}),
+    "MCP through Gemini": [
+        {"role": "model", "parts": [{"functionCall": {"name": "camera", "args": {}}}]},
+        {"role": "user", "parts": [{"functionResponse": {"name": "camera", "response": MCP}}]},
+    ],
     "OpenAI": [
         call("c1"),
         {"role": "tool", "tool_call_id": "c1", "content": [openai(BLUE)]},
@@ -152,7 +171,30 @@ def test_results_of_tools_are_shown_in_order(judge, turns):
     pictures, text = shown(bodies)
     assert pictures == [[RED, BLUE]] * 3
     assert text.index("(image 1)") < text.index("(image 2)")
+    assert encode(BLUE) not in text.replace(url_of(BLUE), "")
     assert "no text" not in outcome.err
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        '{"rows":  [1, 2]}',
+        '{"type": "file", "path": "a.py", "content": "print(1)"}',
+        '{"type": "image", "url": "https://example.com/cat.png", "title": "A cat"}',
+        '{"a":' * 600 + "1" + "}" * 600,
+    ],
+)
+def test_results_without_a_picture_stay_as_they_are(content):
+    assert result_text(RecordedResult("c1", "read", content)) == content
+
+
+def test_a_sound_in_a_result_is_named(judge):
+    sound = {"type": "audio", "data": "UklGRg==", "mimeType": "audio/wav"}
+    chat = [say("user", "Which?"), *answer({"content": [sound]}), say("assistant", "A horn.")]
+    outcome, bodies = judge(chat)
+    assert "(audio)" in shown(bodies)[1]
+    assert "UklGRg" not in shown(bodies)[1]
+    assert "1 parts of the chats are no text" in outcome.err
 
 
 @pytest.mark.parametrize("part", ELSEWHERE.values(), ids=ELSEWHERE)

@@ -113,7 +113,12 @@ def read_turns(raw: RawMessage, pictures: Pictures | None = None) -> tuple[ChatT
     results = [(result.name, result_parts(result, pictures)) for result in message.results]
     images = tuple(pictures.urls)
     turns = tuple(
-        ChatTurn(_tool_speaker(name), parts.text, others=parts.others, images=images)
+        ChatTurn(
+            f"Tool ({plain_name(name)})" if name else "Tool",
+            parts.text,
+            others=parts.others,
+            images=images,
+        )
         for name, parts in results
     )
     if turns and not message.text and not message.calls:
@@ -131,10 +136,6 @@ def read_turns(raw: RawMessage, pictures: Pictures | None = None) -> tuple[ChatT
     )
 
     return (*turns, turn)
-
-
-def _tool_speaker(name: str) -> str:
-    return f"Tool ({plain_name(name)})" if name else "Tool"
 
 
 def speaker_of(role: str) -> str:

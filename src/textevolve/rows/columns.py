@@ -417,7 +417,7 @@ class Columns:
     def note_unread(self, row: Mapping[str, Any], read_names: Iterable[str]) -> None:
         """Record the columns of a row that contain something and were not read."""
         names = set(read_names)
-        unread = (str(k) for k, v in row.items() if v not in (None, "") and k not in names)
+        unread = (str(k) for k, v in row.items() if v not in (None, "", []) and k not in names)
         self.unread |= dict.fromkeys(unread)
 
     def note_id(self, id: str) -> None:

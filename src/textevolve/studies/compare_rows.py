@@ -16,7 +16,7 @@ from textevolve.errors import InputError
 from textevolve.evaluation import CHECKS, GROUP, Case
 from textevolve.images import IMAGES_PER_CASE, Pictures
 from textevolve.llm.chains.chain import check_templates
-from textevolve.loops.rules import columns_of_checks, is_checks, take_checks
+from textevolve.loops.rules import columns_of_checks, is_checks, list_reads, take_checks
 from textevolve.mappings import map_values, omit
 from textevolve.messages import list_messages
 from textevolve.metrics.label_metrics import is_shipped
@@ -128,7 +128,8 @@ def row_cases(
     if not placed:
         raise InputError(f"{spec.data or 'data'}: has no rows")
     names = list(dict.fromkeys(str(n) for _, row in placed for n in row if str(n).strip()))
-    _check_needs(spec, names)
+    for judge in judges_of(spec):
+        _check_needs(spec, names, f"judge {judge}", judge.needs)
     talks = check_conversations(spec, placed)
     of_checks = [name for name in names if _has_checks(spec, name, placed)]
     columns = _check_columns(spec, names, objects, of_checks, talks=talks)
@@ -161,6 +162,8 @@ def row_cases(
     has_functions = not all(map(is_shipped, spec.metric))
     takes_whole = wants_row(spec.metric, objects)
     unsent: list[str] = []
+    # With `each_turn` a chat stays JSON, from which its turns are read.
+    write_output = column_text if spec.each_turn else prompt_text
 
     for number, (where, row) in enumerate(placed, 1):
         label = None if spec.label is None else row.get(spec.label)
@@ -196,6 +199,7 @@ def row_cases(
         if applied:
             cell = next((row[name] for name in of_checks if row.get(name) is not None), None)
             checks = take_checks(spec.check, cell, row, where)
+            _check_needs(spec, names, f"{where}: a check", list_reads(checks or {}))
             parameters |= {} if checks is None else {CHECKS: checks}
         group = groups[number - 1]
         if group is not None:
@@ -205,11 +209,12 @@ def row_cases(
 
         yield Case(
             json.dumps(values, ensure_ascii=False, default=str),
-            tuple(_output_text(spec, row.get(column)) for column in spec.outputs),
+            tuple(write_output(row.get(column)) for column in spec.outputs),
             id,
             parameters,
             reference=None if label is None else column_text(label),
-            context=None if spec.context is None else _context_text(row.get(spec.context)),
+            # As `evaluate` reads passages; None without any.
+            context=join_passages(row.get(spec.context)) or None if spec.context else None,
             images=images,
             trajectory=_read_chat_calls(spec, row, where),
         )
@@ -272,10 +277,7 @@ def list_unread(spec: CompareSpec, columns: Sequence[str], asked: Collection[str
         return []
 
     used = {"id", spec.label, input_column(spec, columns), spec.context, IMAGES, *USER_COLUMNS}
-    used |= {
-        *asked,
-        find_title(dict.fromkeys(columns, "title")),
-    }
+    used |= {*asked, find_title(dict.fromkeys(columns, "title"))}
     if len(spec.outputs) == 1:
         used |= {*TRAJECTORY_FIELDS}
 
@@ -287,17 +289,6 @@ def row_columns(case: Case) -> dict[str, Any]:
     return json.loads(case.input)
 
 
-def _output_text(spec: CompareSpec, value: object) -> str:
-    """Return an existing output as text. With `each_turn` a chat stays JSON, from which its turns
-    are read."""
-    return column_text(value) if spec.each_turn else prompt_text(value)
-
-
-def _context_text(value: object) -> str | None:
-    """Return the passages of a row as judges read them, as `evaluate` does; None without any."""
-    return join_passages(value) or None
-
-
 def input_column(spec: CompareSpec, columns: Collection[str]) -> str:
     """Return the column that is the input for judges; "" if the input is a filled prompt."""
     if spec.input is not None or spec.prompts:
@@ -305,24 +296,25 @@ def input_column(spec: CompareSpec, columns: Collection[str]) -> str:
     return next((name for name in INPUTS if name in columns), "")
 
 
-def _check_needs(spec: CompareSpec, columns: Sequence[str]) -> None:
-    """Check that the options name all columns that the judges need.
+def _check_needs(
+    spec: CompareSpec, columns: Sequence[str], owner: str, needs: Collection[str]
+) -> None:
+    """Check that the options name all columns that a judge or a check needs. `owner`: its name.
 
     Raises:
-        InputError: a judge needs a column that no option names, so it could score no output.
+        InputError: no option names a column that it needs, so it could score no output.
     """
     options = {
         "context": ("--context", spec.context is not None or spec.targets),
         "reference": ("--label", spec.label is not None),
     }
 
-    for judge in judges_of(spec):
-        for need, (flag, is_met) in options.items():
-            if need in judge.needs and not is_met:
-                raise InputError(
-                    f"judge {judge} needs a {need}: name its column with {flag}; columns:"
-                    f" {', '.join(columns)}"
-                )
+    for need, (flag, is_met) in options.items():
+        if need in needs and not is_met:
+            raise InputError(
+                f"{owner} needs a {need}: name its column with {flag}; columns:"
+                f" {', '.join(columns)}"
+            )
 
 
 def _check_columns(

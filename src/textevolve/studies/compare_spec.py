@@ -244,20 +244,17 @@ def _by_name(name: str, content: Any) -> Any:
 
 
 def _take(prompt: Any, number: int) -> Any:
-    if not isinstance(prompt, str) and (template := find_langchain_prompt(prompt)) is not None:
-        return {"name": f"prompt {number}", "messages": _list_messages(template)}
-    if isinstance(prompt, str) and (
-        (prompt.startswith("@") and prompt[1:2] != "@") or _names_file(prompt)
-    ):
-        return {"file": prompt.removeprefix("@")}
     if isinstance(prompt, Path):
         return {"file": str(prompt)}
+    if isinstance(prompt, str):
+        if (prompt.startswith("@") and prompt[1:2] != "@") or _names_file(prompt):
+            return {"file": prompt.removeprefix("@")}
+        return {"name": f"prompt {number}", "text": read_argument(prompt)}
+    template = find_langchain_prompt(prompt)
+    if template is None:
+        return prompt
 
-    return (
-        {"name": f"prompt {number}", "text": read_argument(prompt)}
-        if isinstance(prompt, str)
-        else prompt
-    )
+    return {"name": f"prompt {number}", "messages": _list_messages(template)}
 
 
 def _names_file(text: str) -> bool:

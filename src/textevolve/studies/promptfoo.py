@@ -68,15 +68,16 @@ def convert_config(path: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         rows += _list_rows(test, default, f"test {number}", folder)
     rows = rows or _list_rows({}, default, "defaultTest", folder)
     models, settings = _read_providers(config.get("providers", config.get("targets")))
-    has_checks = checks or any("checks" in row for row in rows)
+    columns = {name for row in rows for name in row}
 
     return drop_empty(
         {
             "kind": "compare",
             "prompts": _read_prompts(config["prompts"], folder),
             "models": models,
-            "judge": "checks" if has_checks else "",
+            "judge": "checks" if checks or "checks" in columns else "",
             "check": checks,
+            "context": "context" if "context" in columns else "",
             **settings,
         }
     ), rows

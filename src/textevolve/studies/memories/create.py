@@ -136,7 +136,8 @@ def _take_row(
     """Yield the dialogue of a row, or the dialogues of its sessions. `where`: the row's place for
     messages; `number`: the id of a row that names none. `seen`: the ids of earlier dialogues, which
     may not be repeated. `unread`: the columns, and fields of messages, that nothing reads."""
-    unread.note_unread(row, list(filter(_is_of_dialogues, row)))
+    chats = [name for name in row if fold_name(name) in CHAT_COLUMNS]
+    unread.note_unread(row, (*OF_DIALOGUES, *chats))
     id = _first(row, ("id", "uuid", "conversation_id")) or number
     user = _first(row, USERS).strip()
     parts: list[tuple[str, Mapping[str, Any]]] = [(id, row)]
@@ -157,7 +158,7 @@ def _take_row(
         seen.add(name)
         time = _read_time(part)
         for message in messages:
-            unread.note_unread(message, list(filter(_is_of_messages, message)))
+            unread.note_unread(message, OF_MESSAGES)
         try:
             turns = check_times([_make_turn(message, time) for message in messages])
         except ValueError as error:
@@ -172,14 +173,6 @@ OF_MESSAGES = (
     *("tool_calls", "tool_call_id", "function_call", "refusal", *TIMES),
 )
 """The fields of a message that its turn is made of, or that do not matter for memories."""
-
-
-def _is_of_dialogues(column: str) -> bool:
-    return column in OF_DIALOGUES or fold_name(column) in CHAT_COLUMNS
-
-
-def _is_of_messages(field: str) -> bool:
-    return field in OF_MESSAGES
 
 
 def _find_chat(row: object) -> object:
