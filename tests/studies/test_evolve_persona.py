@@ -97,3 +97,13 @@ def test_a_persona_that_was_changed_meanwhile_is_not_overwritten(cli, server, mo
     assert "was changed meanwhile" in outcome.err
     assert "Traceback" not in outcome.err
     assert NEW not in [persona.spec["persona"] for persona in personas_of(store)]
+
+
+def test_what_a_limit_left_unread_is_not_counted(cli, server, model, home):
+    server.script = answers()
+    long_lines = [f"Number {n}: {'it rained on the way to the sea, ' * 6}" for n in range(3)]
+    make_world(home / "store.db", server.url, long_lines)
+    outcome = evolve(cli, model, "--budget", "64", "--max-calls", "1")
+    assert (outcome.code, server.calls) == (3, 1)
+    assert "1 of 3 memories in 1 call" in outcome.out
+    assert "proposed so far are kept" in " ".join(outcome.out.split())

@@ -1,7 +1,7 @@
 """Change an agent's persona by small edits of sentences, each supported by memories of the agent.
 
 The model proposes edits for each batch of memories (map) and chooses a few of them (reduce); code
-applies them to the old text. The first sentence stays, and at most half of the others change. A
+applies them to the old text. The first sentence stays, and at most half of all sentences change. A
 complete rewrite starts from the first sentence alone and adds sentences in the same way. No model
 writes a whole persona, so no model can spoil it.
 """

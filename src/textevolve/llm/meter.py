@@ -15,7 +15,7 @@ if it had been sent with a fresh store (`DistinctCalls`).
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar, Token
 from dataclasses import dataclass, replace
 from types import TracebackType
@@ -294,21 +294,10 @@ def _read_usage(line: bytes) -> ReportedUsage | None:
     return reported if reported.prompt_tokens else None
 
 
-async def leave_out_usage(parts: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
-    """Yield the lines of a stream, except lines with usage and no choice, for a client that did not
-    ask for usage."""
-    unfinished_line = b""
-    async for part in parts:
-        *lines, unfinished_line = (unfinished_line + part).split(b"\n")
-        kept_lines = [line + b"\n" for line in lines if not _has_usage_alone(line)]
-        if kept_lines:
-            yield b"".join(kept_lines)
-    if unfinished_line:
-        yield unfinished_line
-
-
-def _has_usage_alone(line: bytes) -> bool:
-    if b'"usage"' not in line or not line.startswith(b"data:"):
+def has_usage_alone(line: bytes) -> bool:
+    """Return whether a line of a stream has usage and no choice, for a client that did not ask for
+    usage."""
+    if b'"usage"' not in line:
         return False
     try:
         body = as_object(from_json(line.removeprefix(b"data:")))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import secrets
 import time
 from collections.abc import AsyncGenerator, Mapping
@@ -18,11 +19,11 @@ from typing import Any
 from fastapi import Response
 from pydantic_core import from_json
 
-from textevolve.errors import ModelError, StoreError
+from textevolve.errors import ModelError, StoreError, UnavailableError
 from textevolve.evaluation import Usage, empty_default
 from textevolve.json_texts import as_object
 from textevolve.llm.connections import BegunAnswer, Refused, Relay
-from textevolve.llm.meter import UsageReader, hides_usage, is_unsent, leave_out_usage
+from textevolve.llm.meter import UsageReader, has_usage_alone, hides_usage, is_unsent
 from textevolve.llm.model import JournalEntry, Message, Request
 from textevolve.llm.model import Response as ModelResponse
 from textevolve.llm.opening import open_relay
@@ -43,6 +44,9 @@ from textevolve.wiring import allow_calls
 
 log = logging.getLogger("textevolve.server")
 
+_ANSWER_END = re.compile(rb'data:(?:\s*\[DONE\]|.*"finish_reason"\s*:\s*")')
+"""The line of a stream that ends an answer. In a text of the answer its quotation marks would be
+escaped."""
 PASSED_ON = (400, 404, 409, 413, 422)
 """The HTTP statuses of refusals that the request itself caused, so the client receives them."""
 
@@ -226,10 +230,31 @@ class RelayedAnswer:
                 yield raw
                 return
             yield kind.encode()
-            async with aclosing(_read_parts(answer, reader)) as parts:
-                shown_parts = leave_out_usage(parts) if hides_usage(self.body) else parts
-                async for part in shown_parts:
+            async with aclosing(self._lines(answer, reader)) as parts:
+                async for part in parts:
                     yield part
+
+    async def _lines(self, answer: BegunAnswer, reader: UsageReader) -> AsyncGenerator[bytes]:
+        """Yield the lines of a stream as they come, without usage that the client did not ask for.
+
+        Raises:
+            UnavailableError: the stream broke off. If it did so between two events, the body ends
+                in order, and only the missing end of the answer shows it.
+        """
+        hides = hides_usage(self.body)
+        has_ended = False
+        rest = b""
+        async with aclosing(answer.parts()) as parts:
+            async for part in parts:
+                reader.read(part)
+                *lines, rest = (rest + part).split(b"\n")
+                has_ended |= any(map(_ANSWER_END.match, lines))
+                shown = [line + b"\n" for line in lines if not (hides and has_usage_alone(line))]
+                yield b"".join(shown)
+
+        yield rest
+        if not (has_ended or _ANSWER_END.match(rest)):
+            raise UnavailableError(f"{self.spec}: the stream broke off before the answer's end")
 
     async def complete(self) -> JsonObject:
         return _read_object(await self._raw())
@@ -241,13 +266,6 @@ class RelayedAnswer:
                 return
             async for event in read_events(parts):
                 yield event
-
-
-async def _read_parts(answer: BegunAnswer, reader: UsageReader) -> AsyncGenerator[bytes]:
-    async with aclosing(answer.parts()) as parts:
-        async for part in parts:
-            reader.read(part)
-            yield part
 
 
 def check_is_answer(raw: bytes) -> None:
@@ -280,18 +298,15 @@ async def read_events(parts: AsyncGenerator[bytes]) -> AsyncGenerator[JsonObject
             if name != b"data" or not data or data == b"[DONE]":
                 continue
             event = _read_object(data)
-            if event.get("error"):
-                message = str(event["error"].get("message") or event["error"])
-                raise ApiError(502, "upstream_error", message)
+            if error := event.get("error"):
+                raise ApiError(502, "upstream_error", error_object(error).message)
             yield event
 
 
 def _read_object(raw: bytes) -> JsonObject:
-    try:
+    with suppress(ValueError):
         value = from_json(raw)
         if isinstance(value, dict):
             return value  # pyright: ignore[reportUnknownVariableType]
-    except ValueError:
-        pass
 
     raise ApiError(502, "upstream_error", "the model's endpoint sent an invalid answer")

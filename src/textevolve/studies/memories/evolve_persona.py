@@ -315,10 +315,11 @@ def report(spec: EvolvePersonaSpec, evolved: EvolvedPersona) -> Report:
         note = f"{more} more not shown here." if more else ""
         blocks.append(Table("Changes that were not made", columns, rows, note=note))
 
+    read = [step for step in evolved.batches if step.failure is None]
     memories = sum(step.memories for step in evolved.batches)
     facts = {
-        "Looked at": f"{wording.count(memories, 'memory')} in"
-        f" {wording.count(len(evolved.batches), 'call')}"
+        "Looked at": f"{sum(step.memories for step in read):,} of"
+        f" {wording.count(memories, 'memory')} in {wording.count(len(read), 'call')}"
         + NewestMemories.describe_private(0 if final is None else final.private)
     }
 
@@ -336,7 +337,10 @@ def _branch(change: PersonaChange, cited: Mapping[str, str]) -> Branch:
 def _describe_outcome(spec: EvolvePersonaSpec, evolved: EvolvedPersona) -> str:
     final = evolved.made
     if final is None:
-        return "Not all memories have been read yet."
+        return (
+            "Not all memories have been read yet. The persona stays unchanged; the changes that"
+            " were proposed so far are kept for when the run is resumed."
+        )
     if final.failure is not None:
         return f"The persona stays unchanged: {final.failure.reason}"
     if not evolved.batches:
