@@ -23,9 +23,9 @@ from textevolve.runs.gates import Gated, GateWatch
 from textevolve.runs.stored import StudyRun
 from textevolve.runs.study import Row, read_study
 from textevolve.settings import Settings
-from textevolve.store import Store
 from textevolve.store import jobs as stored_jobs
 from textevolve.store.jobs import JobClaim, JobRunStatus
+from textevolve.store.repository import Store
 from textevolve.store.served import ServedRun, read_marks
 
 log = logging.getLogger("textevolve.jobs")

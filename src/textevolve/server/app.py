@@ -39,8 +39,8 @@ from textevolve.server.state import ServerState
 from textevolve.server.studies import api as studies_api
 from textevolve.server.studies.runner import Runner, keep_running
 from textevolve.settings import Settings
-from textevolve.store import Store, open_store
 from textevolve.store import keys as stored_keys
+from textevolve.store.repository import Store, open_store
 from textevolve.store.writer import TROUBLES
 
 # Serve the application on a port of this machine until the process receives a signal.

@@ -22,7 +22,7 @@ from fastapi import Depends, Request
 from textevolve.errors import StoreError
 from textevolve.evaluation import empty_default
 from textevolve.server.errors import ApiError
-from textevolve.store import Store, keys
+from textevolve.store import keys
 from textevolve.store import keys as stored_keys
 from textevolve.store.keys import (
     PREFIX,
@@ -33,6 +33,7 @@ from textevolve.store.keys import (
     TokenBudget,
     digest,
 )
+from textevolve.store.repository import Store
 
 NO_LIMITS = KeyLimits()
 

@@ -40,8 +40,9 @@ from textevolve.server.errors import ApiError
 from textevolve.server.identity import Caller
 from textevolve.server.state import ServerState
 from textevolve.server.studies.runner import Runner
-from textevolve.store import RunRecord, Store
 from textevolve.store.records import Place, RecordFilter, StoredRecord
+from textevolve.store.repository import Store
+from textevolve.store.runs import RunRecord
 from textevolve.store.served import (
     NamespaceMark,
     RunSearch,

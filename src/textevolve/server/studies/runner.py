@@ -45,8 +45,9 @@ from textevolve.server.errors import ApiError
 from textevolve.server.identity import THIS_MACHINE, Identities, UsageLimits
 from textevolve.server.options import ServerOptions
 from textevolve.settings import Settings
-from textevolve.store import RunRecord, Store
 from textevolve.store.records import RecordFilter
+from textevolve.store.repository import Store
+from textevolve.store.runs import RunRecord
 from textevolve.store.served import ServedRun, files_folder
 from textevolve.wiring import Limits
 
