@@ -23,6 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from textevolve.engine.local import cancel
 from textevolve.errors import (
     BusyError,
     InputError,
@@ -342,9 +343,7 @@ class Runner:
 
         if tasks:
             _, late = await asyncio.wait(tasks, timeout=DRAIN_SECONDS)
-            for task in late:
-                task.cancel()
-            await asyncio.gather(*late, return_exceptions=True)
+            await cancel(late)
 
     async def look(self) -> None:
         """Stop runs that were cancelled through another server on the same store, and resume
