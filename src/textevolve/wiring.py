@@ -55,7 +55,7 @@ from textevolve.metrics.label_metrics import Grader, open_metric, reads_trajecto
 from textevolve.metrics.plain import check_metric
 from textevolve.settings import Price, Settings
 from textevolve.spans import NO_SPAN, Span
-from textevolve.store.repository import Store
+from textevolve.store.repository import Store, open_resources
 from textevolve.tracing.opening import open_tracing
 from textevolve.user_code import OWN, FirstResults, load_user_object
 
@@ -331,11 +331,7 @@ async def open_workbench(
 
             return targets[key]
 
-        resources = Store(
-            settings.memory_location,
-            graph_folder=settings.graph_folder,
-            vectors_mb=settings.memory.vectors_mb,
-        )
+        resources = open_resources(settings)
         stack.callback(resources.close)
         tracing = open_tracing(settings) if setting.is_live else NO_SPAN
         first_results = cache(partial(FirstResults, stops=setting.is_live))
