@@ -27,7 +27,7 @@ from postgres_server import PostgresServer, address_of
 from textevolve import Settings
 from textevolve.cli import main
 from textevolve.llm.testing import Answer, ScriptedServer
-from textevolve.store import Store
+from textevolve.store.repository import Store
 
 # Asserts in the laws' own modules show their values, as those in tests do.
 pytest.register_assert_rewrite("laws")

@@ -45,7 +45,7 @@ def test_a_store_loads_the_dialect_of_its_own_database_alone(tmp_path):
     """That of PostgreSQL has 19 modules, which take 35 ms of processor time."""
     script = f"""
 import sys
-from textevolve.store import open_store
+from textevolve.store.repository import open_store
 open_store({str(tmp_path / "one.db")!r}).close()
 print([name for name in sys.modules if name.startswith("sqlalchemy.dialects.postgresql")])
 """

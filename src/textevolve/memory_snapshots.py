@@ -24,7 +24,8 @@ from textevolve.memory.recall_settings import RecallSettings
 from textevolve.memory.record import Collection, Embed, MemoryStore
 from textevolve.settings import Settings
 from textevolve.spec import Frozen
-from textevolve.store import Store, kinds
+from textevolve.store import kinds
+from textevolve.store.repository import Store
 
 T = TypeVar("T")
 

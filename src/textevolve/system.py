@@ -1,17 +1,19 @@
-"""Functions that not every operating system has: file locks, process limits, forks.
+"""Functions that not every operating system has: file locks, process limits, forks; and files that
+are replaced whole.
 
-Windows lacks most of them, and macOS has no `/proc`. Each function documents its result on systems
-without support. Other modules do not check the operating system, but for the renderer of chat
-templates, which Windows cannot run.
+Windows lacks most of the former, and macOS has no `/proc`. Each function documents its result on
+systems without support. Other modules do not check the operating system, but for the renderer of
+chat templates, which Windows cannot run.
 """
 
 from __future__ import annotations
 
 import os
+import secrets
 import signal
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -102,3 +104,20 @@ def read_kernel(path: Path) -> str:
         return Path(path).read_text(encoding="ascii", errors="replace").strip()
     except OSError:
         return ""
+
+
+@contextmanager
+def replacing(target: Path) -> Generator[IO[bytes]]:
+    """Open a file beside `target`, which replaces it once everything is written."""
+    beside = target.with_name(f".{target.name[:100]}.{secrets.token_hex(4)}.part")
+    try:
+        with beside.open("xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+
+        beside.replace(target)
+    except BaseException:
+        with suppress(OSError):
+            beside.unlink()
+        raise

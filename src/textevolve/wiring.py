@@ -14,9 +14,8 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequen
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias, cast
 
-from textevolve import store
 from textevolve.debate.profile import Profile
 from textevolve.debate.protocol import Debate
 from textevolve.errors import BudgetError, InputError, SettingsError
@@ -56,11 +55,9 @@ from textevolve.metrics.label_metrics import Grader, open_metric, reads_trajecto
 from textevolve.metrics.plain import check_metric
 from textevolve.settings import Price, Settings
 from textevolve.spans import NO_SPAN, Span
+from textevolve.store.repository import Store, open_resources
 from textevolve.tracing.opening import open_tracing
 from textevolve.user_code import OWN, FirstResults, load_user_object
-
-if TYPE_CHECKING:
-    from textevolve.store import Store
 
 ModelOf: TypeAlias = Callable[[str], Model]
 """A function that returns the model of a spec, the text that names a provider and a model."""
@@ -334,11 +331,7 @@ async def open_workbench(
 
             return targets[key]
 
-        resources = store.Store(
-            settings.memory_location,
-            graph_folder=settings.graph_folder,
-            vectors_mb=settings.memory.vectors_mb,
-        )
+        resources = open_resources(settings)
         stack.callback(resources.close)
         tracing = open_tracing(settings) if setting.is_live else NO_SPAN
         first_results = cache(partial(FirstResults, stops=setting.is_live))

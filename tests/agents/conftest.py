@@ -9,7 +9,8 @@ import pytest
 from textevolve.agents.resources import AgentSpec, CollectionSpec, NamespaceSpec, UserSpec
 from textevolve.llm.testing import Answer, ScriptedServer
 from textevolve.settings import Retries, Settings
-from textevolve.store import Store, kinds
+from textevolve.store import kinds
+from textevolve.store.repository import Store
 
 
 class Guide:

@@ -3,7 +3,7 @@
 import json
 
 from textevolve.llm.testing import ScriptedServer
-from textevolve.store import open_store
+from textevolve.store.repository import open_store
 
 
 def settings_of(home, *members):

@@ -10,7 +10,8 @@ from postgres_server import BOTH
 from textevolve.errors import StoreError
 from textevolve.evaluation import Usage
 from textevolve.llm.model import JournalEntry, Message, Request, Response
-from textevolve.store import open_store, served
+from textevolve.store import served
+from textevolve.store.repository import open_store
 from textevolve.store.resource_rows import update_where
 from textevolve.store.runs import read_spending
 from textevolve.store.served import RunSearch

@@ -10,7 +10,7 @@ from contextlib import closing
 import pytest
 
 from textevolve.errors import StoreError
-from textevolve.store import open_store
+from textevolve.store.repository import open_store
 
 NEWER = "UPDATE alembic_version SET version_num = '0042'"
 

@@ -25,7 +25,7 @@ from textevolve.loops.calibration.trial_runner import (
 from textevolve.runs.gates import Gates, check_gates
 from textevolve.runs.report import compare_runs, read_figures
 from textevolve.runs.study import Row
-from textevolve.store import Store
+from textevolve.store.repository import Store
 
 INTERVAL = "50.0 % [14.0, 86.0]"
 GROUPS = range(6)

@@ -12,8 +12,9 @@ import pytest
 
 from textevolve.agents.resources import CollectionSpec
 from textevolve.memory.record import Add, Forget, NewMemory
-from textevolve.store import Store, kinds
+from textevolve.store import kinds
 from textevolve.store.memory_search_sqlite import WORDS
+from textevolve.store.repository import Store
 from textevolve.store.sqlite import sqlite3
 from textevolve.store.upkeep import ERASED, check, erase_derived
 

@@ -18,7 +18,8 @@ from textevolve.llm.verdicts import Deciding
 from textevolve.memory.creation import create_memories
 from textevolve.memory.extraction import CreationSettings
 from textevolve.memory.record import ChangeSource, DialogueTurn
-from textevolve.store import Store, kinds
+from textevolve.store import kinds
+from textevolve.store.repository import Store
 
 VECTOR = np.ones(8, dtype=np.float32) / 8**0.5
 WORDINGS = (

@@ -17,7 +17,8 @@ from textevolve.llm.verdicts import Deciding
 from textevolve.memory.creation import KEPT_TURN, create_memories
 from textevolve.memory.extraction import CreationSettings, extract_points
 from textevolve.memory.record import ChangeSource, DialogueTurn
-from textevolve.store import Store, kinds
+from textevolve.store import kinds
+from textevolve.store.repository import Store
 
 VECTOR = np.ones(8, dtype=np.float32) / 8**0.5
 

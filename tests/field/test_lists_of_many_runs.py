@@ -3,7 +3,8 @@
 import pytest
 
 from textevolve.runs.report import find_history, list_studies
-from textevolve.store import open_store, served
+from textevolve.store import served
+from textevolve.store.repository import open_store
 from textevolve.store.served import RunSearch, ServedRun
 
 MANY = 60

@@ -6,7 +6,7 @@ from contextlib import closing
 import pytest
 
 from textevolve.errors import StoreError
-from textevolve.store import open_store
+from textevolve.store.repository import open_store
 from textevolve.store.upkeep import check
 
 

@@ -18,7 +18,8 @@ from textevolve.server.identity import Caller
 from textevolve.server.studies import runner
 from textevolve.server.studies.reading import find_seen
 from textevolve.settings import Settings
-from textevolve.store import kinds, open_store
+from textevolve.store import kinds
+from textevolve.store.repository import open_store
 from textevolve.store.served import ServedRun, read_marks
 
 

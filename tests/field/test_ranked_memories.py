@@ -14,7 +14,8 @@ from textevolve.memory.ranking import CROSS_MODEL, LATE_MODEL, MemoryModels, wit
 from textevolve.memory.recall import recall_memories
 from textevolve.memory.recall_settings import RecallSettings
 from textevolve.memory.record import Add, NewMemory
-from textevolve.store import Store, kinds
+from textevolve.store import kinds
+from textevolve.store.repository import Store
 from word_models import WIDTH, Words, vector_of
 
 

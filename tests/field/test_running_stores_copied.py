@@ -3,7 +3,7 @@
 import pytest
 
 from textevolve.errors import StoreError
-from textevolve.store import open_store
+from textevolve.store.repository import open_store
 from textevolve.store.upkeep import copy_store
 
 

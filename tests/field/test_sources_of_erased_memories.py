@@ -16,7 +16,8 @@ from textevolve.agents.chat import MessageDetails, SessionMessage
 from textevolve.agents.resources import AgentSpec, CollectionSpec
 from textevolve.errors import InputError
 from textevolve.memory.record import Add, NewMemory, Origin
-from textevolve.store import Store, kinds
+from textevolve.store import kinds
+from textevolve.store.repository import Store
 
 ask = server_fixtures.ask
 serve = server_fixtures.serve

@@ -14,7 +14,8 @@ from sqlalchemy.engine import Engine
 from textevolve.errors import StoreError
 from textevolve.evaluation import Usage
 from textevolve.llm.model import JournalEntry, Message, Request, Response, request_key
-from textevolve.store import open_store, sqlite
+from textevolve.store import sqlite
+from textevolve.store.repository import open_store
 from textevolve.store.sqlite import sqlite3
 from textevolve.store.writer import TROUBLES
 

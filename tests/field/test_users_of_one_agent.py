@@ -16,7 +16,8 @@ from textevolve.memory.cue import Cue
 from textevolve.memory.recall import recall_memories
 from textevolve.memory.recall_settings import RecallSettings
 from textevolve.memory.record import Add, Forget, MemoryQuery, NewMemory, Origin
-from textevolve.store import Store, kinds
+from textevolve.store import kinds
+from textevolve.store.repository import Store
 from textevolve.store.sqlite import sqlite3
 from textevolve.studies.memories.base import read_newest
 

@@ -16,7 +16,9 @@ ENTRY = {"textevolve.cli": {"main"}}
 """What stands for `__all__`: the function of the command `textevolve`."""
 WATCHING = "documented in `docs/node-eval.md`; nothing else watches code"
 BEHIND = {
-    "conftest.py": {"textevolve.store.Store": "what other tests find stored; no guard takes it"},
+    "conftest.py": {
+        "textevolve.store.repository.Store": "what other tests find stored; no guard takes it"
+    },
     "guards/surfaces.py": {
         "textevolve.cli.app.app": "the tree of commands, whose help is walked",
         "textevolve.settings.ENVIRONMENT": "which variable stands for which setting",

@@ -21,7 +21,8 @@ from textevolve.memory.ranking import (
 from textevolve.memory.recall import recall_memories
 from textevolve.memory.recall_settings import RecallSettings
 from textevolve.memory.record import Add, Forget, MemoryQuery, NewMemory, Origin, TokenVectors
-from textevolve.store import Store, kinds
+from textevolve.store import kinds
+from textevolve.store.repository import Store
 from word_models import WIDTH, Words, vector_of
 
 RECALL = RecallSettings(collections=("notes",))

@@ -6,7 +6,7 @@ from flat_verbs import evaluate_batch
 from textevolve import Case
 from textevolve.errors import StoreAwayError
 from textevolve.llm.testing import Answer, ScriptedServer
-from textevolve.store import Store
+from textevolve.store.repository import Store
 
 
 def test_a_run_is_watched_on_while_the_store_of_the_server_is_away(serve, monkeypatch):

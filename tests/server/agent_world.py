@@ -10,7 +10,8 @@ from textevolve.agents.resources import AgentSpec, CollectionSpec, NamespaceSpec
 from textevolve.engine import sync
 from textevolve.llm.testing import Answer
 from textevolve.memory.record import Add, Forget, NewMemory, Origin, Supersede
-from textevolve.store import Store, kinds
+from textevolve.store import kinds
+from textevolve.store.repository import Store
 
 DIMENSION = 32
 

@@ -12,10 +12,10 @@ from plain_http import wait_for
 
 from postgres_server import address_of
 from textevolve.jobs.job_spec import JobSpec, next_due
-from textevolve.store import Store, open_store
 from textevolve.store import jobs as stored_jobs
 from textevolve.store import keys as stored_keys
 from textevolve.store.keys import KeySpec
+from textevolve.store.repository import Store, open_store
 
 ROWS = '{"id": "a", "input": "2 + 2?", "candidates": ["4", "5"]}\n'
 

@@ -20,8 +20,9 @@ from textevolve.server.guard import is_page
 from textevolve.server.options import OWN_PATHS, ServerOptions
 from textevolve.settings import Settings
 from textevolve.store import jobs as stored_jobs
-from textevolve.store import kinds, open_store
+from textevolve.store import kinds
 from textevolve.store import labelling as stored_labels
+from textevolve.store.repository import open_store
 
 pytestmark = pytest.mark.slow
 

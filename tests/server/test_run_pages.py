@@ -10,7 +10,7 @@ from plain_http import fetch
 from run_store import add_comparison, add_run, begin_run, judge, keep
 
 from pages import HOSTILE, Outline
-from textevolve.store import open_store
+from textevolve.store.repository import open_store
 
 
 @pytest.fixture

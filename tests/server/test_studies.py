@@ -14,7 +14,7 @@ from textevolve.errors import StoreAwayError
 from textevolve.llm.testing import ScriptedServer
 from textevolve.server.studies import runner
 from textevolve.server.studies.runner import Uploads
-from textevolve.store import Store
+from textevolve.store.repository import Store
 
 CASES = "".join(
     json.dumps({"id": f"c{n}", "input": f"Question {n}?", "candidates": ["one", "two"]}) + "\n"

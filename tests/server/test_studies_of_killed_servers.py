@@ -11,7 +11,7 @@ import pytest
 from server.conftest import started
 from textevolve import Settings
 from textevolve.server.options import ViewOptions
-from textevolve.store import open_store
+from textevolve.store.repository import open_store
 from textevolve.store.served import ServedRun
 
 

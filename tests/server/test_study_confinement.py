@@ -12,7 +12,7 @@ from textevolve.server.identity import Caller
 from textevolve.server.options import ServerOptions
 from textevolve.server.studies.runner import Uploads, reach_of
 from textevolve.settings import Settings
-from textevolve.store import open_store
+from textevolve.store.repository import open_store
 from textevolve.store.served import ServedRun
 
 

@@ -15,7 +15,9 @@ from textevolve.evaluation import Usage
 from textevolve.llm.model import JournalEntry, Message, Request, Response, request_key
 from textevolve.memory.record import MemoryKind, MemoryStore
 from textevolve.settings import StoreAddress, StoreLocation
-from textevolve.store import RunRecord, Store, open_store, tables
+from textevolve.store import tables
+from textevolve.store.repository import Store, open_store
+from textevolve.store.runs import RunRecord
 
 MODEL = "scripted/judge"
 

@@ -8,9 +8,10 @@ from contextlib import closing
 import pytest
 
 from textevolve.agents.resources import NamespaceSpec
-from textevolve.store import Store, kinds
 from textevolve.store import keys as stored_keys
+from textevolve.store import kinds
 from textevolve.store.keys import KeyLimits, KeySpec, TokenBudget
+from textevolve.store.repository import Store
 
 
 @pytest.fixture

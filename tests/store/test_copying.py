@@ -9,9 +9,9 @@ from textevolve.errors import StoreError
 from textevolve.evaluation import Case
 from textevolve.memory.record import Add, MemoryQuery, NewMemory
 from textevolve.settings import StoreAddress
-from textevolve.store import open_store
 from textevolve.store import upkeep as copies
 from textevolve.store.records import StoredRecord
+from textevolve.store.repository import open_store
 
 
 def remembered(text, seed=1):

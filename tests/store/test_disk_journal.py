@@ -13,7 +13,9 @@ from sqlalchemy import text
 from textevolve.errors import StoreError
 from textevolve.llm.model import JournalEntry, Message, Request, Response, request_key
 from textevolve.settings import StoreLocation
-from textevolve.store import RunRecord, Store, open_store, writer
+from textevolve.store import writer
+from textevolve.store.repository import Store, open_store
+from textevolve.store.runs import RunRecord
 
 MakeEntry = Callable[..., JournalEntry]
 NewRun = Callable[..., RunRecord]

@@ -16,9 +16,10 @@ from textevolve.llm.model import (
     request_key,
 )
 from textevolve.settings import StoreAddress
-from textevolve.store import open_store, upkeep
+from textevolve.store import upkeep
 from textevolve.store.database import open_database
 from textevolve.store.records import StoredRecord
+from textevolve.store.repository import open_store
 from textevolve.store.tables import messages
 from textevolve.store.upkeep import ERASED, erase_texts
 

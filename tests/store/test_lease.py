@@ -19,9 +19,11 @@ from textevolve.errors import BusyError, StoreError
 from textevolve.evaluation import Case
 from textevolve.llm.model import JournalEntry, Response
 from textevolve.settings import StoreLocation
-from textevolve.store import RunRecord, Store, lease, open_store
+from textevolve.store import lease
 from textevolve.store.journal import StoreJournal
 from textevolve.store.records import StoredRecord
+from textevolve.store.repository import Store, open_store
+from textevolve.store.runs import RunRecord
 
 NewRun = Callable[..., RunRecord]
 

@@ -14,7 +14,7 @@ import asyncio, sys
 import numpy as np
 from textevolve.errors import ConflictError
 from textevolve.memory.record import Add, ChangeSource, Forget, NewMemory, Relation, Supersede
-from textevolve.store import Store
+from textevolve.store.repository import Store
 
 store = Store(sys.argv[1]).memories("home")
 

@@ -11,7 +11,8 @@ from postgres_server import address_of
 from relay import Relay
 from textevolve.errors import StoreError
 from textevolve.settings import StoreAddress
-from textevolve.store import Store, open_store, postgres, tables
+from textevolve.store import postgres, tables
+from textevolve.store.repository import Store, open_store
 
 pytestmark = pytest.mark.slow
 

@@ -11,9 +11,9 @@ import pytest
 from postgres_server import PostgresServer
 from textevolve.errors import ConflictError, StoreError
 from textevolve.memory.record import Add, NewMemory
-from textevolve.store import open_store
 from textevolve.store.database import open_database
 from textevolve.store.postgres import error_state, is_lost
+from textevolve.store.repository import open_store
 from textevolve.store.tables import collections, memories
 
 pytestmark = pytest.mark.slow

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from textevolve.store import open_store
+from textevolve.store.repository import open_store
 
 pytestmark = pytest.mark.slow
 

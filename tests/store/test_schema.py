@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from textevolve.errors import StoreError
-from textevolve.store import open_store, sqlite
+from textevolve.store import sqlite
+from textevolve.store.repository import open_store
 from textevolve.store.sqlite import sqlite3
 
 
@@ -66,7 +67,8 @@ def test_what_is_no_store_is_refused(tmp_path: Path) -> None:
 READ_ONLY = """
 import os, sys
 from textevolve.errors import StoreError
-from textevolve.store import open_store, repository
+from textevolve.store import repository
+from textevolve.store.repository import open_store
 if os.geteuid() == 0:
     os.seteuid(65534)
 try:

@@ -8,7 +8,8 @@ import pytest
 from textevolve.agents.chat import MessageDetails, SessionMessage
 from textevolve.agents.resources import AgentSpec, NamespaceSpec
 from textevolve.errors import ConflictError, InputError
-from textevolve.store import Store, kinds
+from textevolve.store import kinds
+from textevolve.store.repository import Store
 
 PENDING = MessageDetails(memories=("me_1",), learning="pending")
 

@@ -16,7 +16,8 @@ from sqlalchemy.engine import Engine
 from textevolve.errors import StoreError
 from textevolve.evaluation import Case
 from textevolve.llm.model import JournalEntry
-from textevolve.store import open_store, sqlite
+from textevolve.store import sqlite
+from textevolve.store.repository import open_store
 from textevolve.store.sqlite import sqlite3
 
 MakeEntry = Callable[..., JournalEntry]

@@ -19,8 +19,10 @@ from textevolve.errors import BusyError, StoreAwayError, StoreError
 from textevolve.evaluation import Usage
 from textevolve.llm.batches.ledger import KeptBatch
 from textevolve.llm.model import JournalEntry, Message, Request, request_key
-from textevolve.store import RunRecord, Store, journal, lease, open_store, tables, writer
+from textevolve.store import journal, lease, tables, writer
 from textevolve.store.journal import StoreJournal, StoreLedger
+from textevolve.store.repository import Store, open_store
+from textevolve.store.runs import RunRecord
 
 MakeEntry = Callable[..., JournalEntry]
 NewRun = Callable[..., RunRecord]

@@ -11,7 +11,9 @@ from textevolve.errors import InputError, StoreError
 from textevolve.evaluation import Case, Usage
 from textevolve.llm.model import JournalEntry
 from textevolve.settings import StoreLocation
-from textevolve.store import Freed, RunRecord, Store, open_store, runs
+from textevolve.store import runs
+from textevolve.store.repository import Store, open_store
+from textevolve.store.runs import Freed, RunRecord
 
 MakeEntry = Callable[..., JournalEntry]
 NewRun = Callable[..., RunRecord]

@@ -7,7 +7,8 @@ import pytest
 
 from textevolve.agents.resources import CollectionSpec, NamespaceSpec
 from textevolve.memory.record import Add, MemoryQuery, NewMemory, Origin
-from textevolve.store import Store, kinds, memory_search_sqlite
+from textevolve.store import kinds, memory_search_sqlite
+from textevolve.store.repository import Store
 
 DIMENSION, NOW = 16, 1.7e9
 

@@ -8,7 +8,8 @@ import numpy as np
 from textevolve.agents.resources import AgentSpec, CollectionSpec
 from textevolve.llm.testing.server import DIMENSION
 from textevolve.memory.record import Add, NewMemory, Origin
-from textevolve.store import Store, kinds
+from textevolve.store import kinds
+from textevolve.store.repository import Store
 
 PERSONA = "You are Ada, a nurse. You speak calmly. You like long answers. You love tea."
 LINES = (

@@ -18,8 +18,8 @@ from textevolve.memory.record import Add, Forget, NewMemory, Origin
 from textevolve.runs.driver import perform, replay
 from textevolve.runs.stored import StudyRun
 from textevolve.settings import MemoryOptions, Retries
-from textevolve.store import Store, kinds
-from textevolve.store.repository import open_store
+from textevolve.store import kinds
+from textevolve.store.repository import Store, open_store
 from textevolve.wiring import Limits, Setting, open_workbench
 
 FACT = "The Larkspur depot closes at 16:40."

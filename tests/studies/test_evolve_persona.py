@@ -7,7 +7,8 @@ from memory_world import LINES, PERSONA, make_world, personas_of
 
 from recorded.memory_answers import answers, prompt_of
 from textevolve.llm.testing import Fault
-from textevolve.store import Store, kinds
+from textevolve.store import kinds
+from textevolve.store.repository import Store
 
 NEW = PERSONA.replace("long answers", "short answers")
 

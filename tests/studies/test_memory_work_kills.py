@@ -21,7 +21,7 @@ import asyncio, json, os, shutil, sys
 sys.path.insert(0, sys.argv[1])
 from memory_world import personas_of, read_world
 from textevolve.cli import main
-from textevolve.store import Store, open_store
+from textevolve.store.repository import Store, open_store
 from textevolve.store.journal import StoreJournal
 from textevolve.store.memories import StoredMemories
 from textevolve.store.repository import Store
@@ -165,7 +165,7 @@ def without_usage(value):
 @pytest.mark.slow
 def test_what_a_run_made_is_shown_again_without_asking(cli, server, model, store, monkeypatch):
     monkeypatch.setenv("TEXTEVOLVE_STORE", str(store))
-    from textevolve.store import open_store
+    from textevolve.store.repository import open_store
 
     for which in ("integrate", "read", "evolve"):
         first_outcome = cli(*COMMANDS[which], "-m", model, "--json")

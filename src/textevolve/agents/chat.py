@@ -19,6 +19,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 from pydantic import ConfigDict
 
+from textevolve.engine.local import cancel
 from textevolve.errors import (
     AnswerError,
     ConflictError,
@@ -215,9 +216,7 @@ class Learner:
         tasks = list(self._tasks)
         if tasks and patience:
             await asyncio.wait(tasks, timeout=patience)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel(tasks)
 
 
 MESSAGE_TOKENS = 8
@@ -478,8 +477,7 @@ class AgentChat:
             while (event := await events.get()) is not None:
                 yield event
         except (GeneratorExit, asyncio.CancelledError):
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            await cancel([task])
             # Another client may have continued the session, or have got a whole answer.
             with suppress(ConflictError):
                 await self._interrupt()

@@ -47,7 +47,7 @@ from textevolve.memory.recall import Recalled
 from textevolve.runs.stored import StandingKind, open_standing_run
 from textevolve.settings import today
 from textevolve.store import kinds
-from textevolve.store.repository import Store
+from textevolve.store.repository import open_resources
 from textevolve.wiring import Setting, Workbench, choose_model, take_limits
 
 
@@ -325,11 +325,7 @@ async def open_namespace(
     settings = client.read_settings()
     limits = take_limits(client.limits)
     name = name or settings.namespace
-    resources = Store(
-        settings.memory_location,
-        graph_folder=settings.graph_folder,
-        vectors_mb=settings.memory.vectors_mb,
-    )
+    resources = open_resources(settings)
 
     async with AsyncExitStack() as stack:
         stack.callback(resources.close)

@@ -16,6 +16,7 @@ import numpy as np
 
 from textevolve.evaluation import Result
 from textevolve.statistics.intervals import (
+    LEVEL,
     TIE,
     UNIT,
     Array,
@@ -57,11 +58,10 @@ def powered_mean(
     labelled_judged: Numbers,
     labelled_human: Numbers,
     *,
-    level: float = 0.95,
     bounds: tuple[float, float] = (-math.inf, math.inf),
 ) -> PoweredMean:
     """Estimate the mean of people's verdicts over many texts from a judge's verdicts and a few
-    labels, by prediction-powered inference.
+    labels, by prediction-powered inference. Its interval has the level of 95 %.
 
     `judged`: the judge's verdicts on the texts that the mean is about. `labelled_judged` and
     `labelled_human`: the judge's and people's verdicts on other texts; NaN means no verdict.
@@ -72,11 +72,8 @@ def powered_mean(
     useless judge gets none. The interval is a normal approximation, which is too narrow with few
     labels. A judge whose verdicts correlate with people's by less than 1 / sqrt(labelled - 2) makes
     the estimate worse (Mani et al. 2025, arXiv 2505.20178).
-
-    Raises:
-        InputError: the level is no probability.
     """
-    z = quantile(level)
+    z = quantile(LEVEL)
     present = vector(judged)
     present = present[~np.isnan(present)]
     ours, people, _ = complete_pairs(labelled_judged, labelled_human)

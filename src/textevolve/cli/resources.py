@@ -193,8 +193,7 @@ def delete(call: ResourceCall, *, force: Force = False, yes: Yes = False) -> Non
     call.group.get(name)
     if kind.command in ("namespaces", "collections"):
         say(ERASES)
-    contents = f" with {kind.holds}" if kind.holds else ""
-    options.confirm(f"Delete the {kind.noun} {name}{contents}?", yes)
+    options.confirm(f"Delete the {kind.noun} {name} with {kind.holds}?", yes)
     call.group.delete(name, force=force)
     typer.echo(f"deleted the {kind.noun} {name}")
 

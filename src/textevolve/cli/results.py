@@ -39,7 +39,7 @@ class _Console(Console):
 
 
 def open_console(*, stderr: bool = False) -> Console:
-    return _Console(stderr=stderr, highlight=False, emoji=False, markup=False, soft_wrap=False)
+    return _Console(stderr=stderr, highlight=False, emoji=False, markup=False)
 
 
 def show_report(report: Report) -> None:

@@ -25,7 +25,7 @@ from textevolve.server.options import (
     is_here,
 )
 from textevolve.settings import Settings, read_settings
-from textevolve.store import Store, open_store
+from textevolve.store.repository import Store, open_store
 from textevolve.wiring import choose_model
 
 if TYPE_CHECKING:

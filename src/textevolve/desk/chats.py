@@ -47,7 +47,8 @@ from textevolve.runs.stored import open_standing_run
 from textevolve.settings import Settings, today
 from textevolve.spans import span
 from textevolve.spec import Frozen, option
-from textevolve.store import Store, kinds
+from textevolve.store import kinds
+from textevolve.store.repository import Store
 from textevolve.store.sessions import StoredSessions
 from textevolve.wiring import Limits, Setting, Workbench, choose_model
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 
+from textevolve.engine.local import cancel
 from textevolve.errors import StoreError, TextEvolveError, describe_error, public_message
 from textevolve.jobs.job_spec import next_due, read_job
 from textevolve.report import wording
@@ -23,9 +24,9 @@ from textevolve.runs.gates import Gated, GateWatch
 from textevolve.runs.stored import StudyRun
 from textevolve.runs.study import Row, read_study
 from textevolve.settings import Settings
-from textevolve.store import Store
 from textevolve.store import jobs as stored_jobs
 from textevolve.store.jobs import JobClaim, JobRunStatus
+from textevolve.store.repository import Store
 from textevolve.store.served import ServedRun, read_marks
 
 log = logging.getLogger("textevolve.jobs")
@@ -89,9 +90,7 @@ async def work_on_jobs(desk: JobDesk, at_once: int = AT_ONCE) -> None:
             pause.cancel()
             running = {task for task in running if not task.done()}
     finally:
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
+        await cancel(running)
 
 
 async def perform_claim(desk: JobDesk, claim: JobClaim) -> JobOutcome | None:
@@ -121,9 +120,7 @@ async def perform_claim(desk: JobDesk, claim: JobClaim) -> JobOutcome | None:
         desk.announce(f"job {name}: its outcome could not be stored: {error}")
         return None
     finally:
-        for task in (work, lease):
-            task.cancel()
-        await asyncio.gather(work, lease, return_exceptions=True)
+        await cancel((work, lease))
         await asyncio.shield(asyncio.to_thread(_release, desk, claim))
 
 

@@ -132,18 +132,14 @@ async def probe_dimension(model: Model) -> int:
     return len(await embed(model, "dimension"))
 
 
-async def embed_texts(
-    model: Model, texts: Sequence[str], concurrency: int = 32
-) -> list[npt.NDArray[np.float32]]:
+async def embed_texts(model: Model, texts: Sequence[str]) -> list[npt.NDArray[np.float32]]:
     """Return the embeddings of texts, in order, each of length 1. Equal texts are embedded once.
 
     Raises:
         AnswerError: an answer is not a vector, is 0, or the dimensions differ.
     """
     distinct = list(dict.fromkeys(texts))
-    embeddings = await gather_bounded(
-        [lambda text=t: embed(model, text) for t in distinct], concurrency
-    )
+    embeddings = await gather_bounded([lambda text=t: embed(model, text) for t in distinct], 32)
     sizes = {len(embedding) for embedding in embeddings}
     if len(sizes) > 1:
         raise AnswerError(f"{model.name}: its embeddings have different dimensions: {sizes}")

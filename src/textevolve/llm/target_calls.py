@@ -30,6 +30,7 @@ from pydantic_core import to_json
 
 from textevolve.addresses import is_loopback
 from textevolve.contents import digest_data, digest_file, digest_module
+from textevolve.engine.local import cancel
 from textevolve.errors import (
     AccessError,
     AnswerError,
@@ -450,9 +451,7 @@ def _call_program(target: Target, largest: int) -> TargetCall:
             # What the program has started ends with it, also if it holds the pipes open.
             kill_group(process.pid)
             await asyncio.wait(work, timeout=1)
-            for task in work:
-                task.cancel()
-            await asyncio.gather(*work, return_exceptions=True)
+            await cancel(work)
             # Only its transport closes pipes that a process of another group still writes to.
             process._transport.close()  # pyright: ignore
 

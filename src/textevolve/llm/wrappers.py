@@ -19,6 +19,7 @@ from random import Random
 from time import perf_counter, process_time, thread_time, time
 from typing import Any, TypeVar
 
+from textevolve.engine.local import cancel
 from textevolve.errors import (
     AccessError,
     BudgetError,
@@ -630,9 +631,7 @@ class ProgressWatch:
             return answer.result() if answer.done() else watch.result()
         finally:
             self._in_flight -= 1
-            for task in (answer, watch):
-                task.cancel()
-            await asyncio.gather(answer, watch, return_exceptions=True)
+            await cancel((answer, watch))
             if not answer.cancelled() and answer.exception() is None:
                 self._moved = loop.time()
 

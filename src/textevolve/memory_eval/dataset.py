@@ -299,7 +299,7 @@ _LINE = TypeAdapter(User)
 def user_to_line(user: User) -> str:
     """Return the user as a line of JSON for a data set, without the line break; reading the line
     returns the same user."""
-    left_out = {"line", "sha256", "mended"}
+    left_out = {"line", "sha256"}
     return _LINE.dump_json(user, by_alias=True, exclude=left_out, exclude_none=True).decode()
 
 

@@ -34,6 +34,7 @@ from textevolve.statistics.intervals import (
     UNIT,
     Array,
     draw_weights,
+    ratio,
     resampling_interval,
 )
 
@@ -339,19 +340,14 @@ def ratios(sums: Array, kind: MetricKind) -> dict[str, tuple[Array, Array]]:
     for name, task in METRICS.items():
         if task in ("update", "question"):
             metrics[name] = (at(name), at(f"{task}_{judged}"))
-    precision = divide(*metrics["target_precision"])
-    recall = divide(*metrics["recall"])
-    both = divide(2 * precision * recall, precision + recall)
+    precision = ratio(*metrics["target_precision"])
+    recall = ratio(*metrics["recall"])
+    both = ratio(2 * precision * recall, precision + recall)
     # Precision and recall of 0 are measured: what their harmonic mean comes to there is 0.
     both = np.where((precision == 0) & (recall == 0), 0.0, both)
     metrics["f1"] = (both, np.ones_like(both))
 
     return metrics
-
-
-def divide(part: Array, total: Array) -> Array:
-    """Return part / total, NaN where the total is 0."""
-    return np.divide(part, total, out=np.full(np.shape(part), np.nan), where=total != 0)
 
 
 def _estimates(
@@ -365,7 +361,7 @@ def _estimates(
     resampled = {} if drawn is None else ratios(drawn, kind)
     estimates: dict[str, MetricEstimate] = {}
     for name, task in names.items():
-        value = tidy(divide(*now[name]))
+        value = tidy(ratio(*now[name]))
         of = None if name == "f1" else tidy(now[name][1])
         if math.isnan(value) or task in reasons:  # of a type, only part is known then
             reason = f"not measured: {_missing_reason(name, task, table, reasons)}"
@@ -373,7 +369,7 @@ def _estimates(
         elif drawn is None:
             estimates[name] = MetricEstimate(value, reason=TOO_FEW_USERS, of=of)
         else:
-            estimates[name] = MetricEstimate(value, *interval_of(divide(*resampled[name])), of)
+            estimates[name] = MetricEstimate(value, *interval_of(ratio(*resampled[name])), of)
 
     return estimates
 

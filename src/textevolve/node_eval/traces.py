@@ -10,10 +10,8 @@ import itertools
 import json
 import math
 import re
-import secrets
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -52,6 +50,7 @@ from textevolve.rows.columns import Columns
 from textevolve.rows.exports import find_session_log
 from textevolve.rows.tables import open_text
 from textevolve.rows.trajectories import is_trajectory
+from textevolve.system import replacing
 
 # Convert OpenTelemetry's spans to the nodes of an agent: select the spans that are nodes, find
 # their types, and sort them into supersteps.
@@ -599,19 +598,11 @@ def write_history(history: History, path: str | Path, episode: str = "") -> None
     Raises:
         InputError: the file cannot be written.
     """
-    target = Path(path)
-    beside = target.with_name(f".{target.name[:100]}.{secrets.token_hex(4)}.part")
-
     try:
-        with beside.open("xb") as file:
+        with replacing(Path(path)) as file:
             file.write(encode_line(HEADER))
             for each in split_history(history, episode):
                 for step, item in each.nodes:
                     file.write(encode_line(describe_node(each.id, step, item)))
-
-        beside.replace(target)
     except OSError as error:
         raise InputError(f"{path}: cannot be written ({error.strerror or error})") from error
-    finally:
-        with suppress(OSError):
-            beside.unlink()

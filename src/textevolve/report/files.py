@@ -6,11 +6,10 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 import sys
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Literal
@@ -18,6 +17,7 @@ from xml.etree.ElementTree import Element, SubElement, tostring
 
 from textevolve.errors import InputError
 from textevolve.mappings import map_values
+from textevolve.system import replacing
 
 
 @contextmanager
@@ -32,7 +32,7 @@ def open_target(path: str | Path, *, binary: bool = False) -> Generator[IO[bytes
     if str(path) == "-" and binary:
         raise InputError("-: this format is not for standard output; name a file")
     check_target(path)
-    opened = _standard_output() if str(path) == "-" else _renamed(Path(os.path.realpath(path)))
+    opened = _standard_output() if str(path) == "-" else replacing(Path(os.path.realpath(path)))
 
     try:
         with opened as file:
@@ -63,22 +63,6 @@ def _standard_output() -> Generator[IO[bytes]]:
     sys.stdout.flush()
     yield sys.stdout.buffer
     sys.stdout.buffer.flush()
-
-
-@contextmanager
-def _renamed(target: Path) -> Generator[IO[bytes]]:
-    beside = target.with_name(f".{target.name[:100]}.{secrets.token_hex(4)}.part")
-    try:
-        with beside.open("xb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-
-        beside.replace(target)
-    except BaseException:
-        with suppress(OSError):
-            beside.unlink()
-        raise
 
 
 # Test results in the JUnit XML format that build servers read: suites of cases that passed,

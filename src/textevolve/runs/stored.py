@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from textevolve import store as stores
 from textevolve.errors import InputError, MismatchError, StoreError
 from textevolve.evaluation import Case, empty_default
 from textevolve.events import Listener, silence
@@ -32,12 +31,12 @@ from textevolve.report.blocks import Block, Entry, MatrixRow, Table
 from textevolve.runs.study import AnyStudy, Asks, Row, Study, StudySpec, find_study
 from textevolve.settings import Settings
 from textevolve.store.records import StoredRecord
+from textevolve.store.repository import Store, open_store
 from textevolve.store.runs import all_specs
 from textevolve.wiring import Limits, Setting, Workbench, open_workbench
 
 if TYPE_CHECKING:
     from textevolve.store.records import RecordFilter
-    from textevolve.store.repository import Store
     from textevolve.store.runs import RunRecord
 
 
@@ -69,7 +68,7 @@ async def open_standing_run(
     """
     names = (setting.default_model, *setting.models)
     addresses = drop_empty({name: identify_address(name, settings) for name in names if name})
-    with stores.open_store(settings.store) as store:
+    with open_store(settings.store) as store:
         moved = find_moved(store, addresses)
         setting = replace(setting, described={**setting.described, "addresses": moved})
         stored = {"kind": kind, **spec, **({"addresses": addresses} if addresses else {})}
@@ -339,8 +338,6 @@ COLUMNS = ("key", "position", "case", "score", "status", "reason", "variant", "p
 
 def keep_record(study: AnyStudy, record: Any, row: Row) -> StoredRecord:
     """Return a record in its stored form, with the columns of its `row`."""
-    from textevolve.store.records import StoredRecord
-
     return StoredRecord(**read_fields(row, *COLUMNS), body=study.encode(record))
 
 

@@ -39,8 +39,8 @@ from textevolve.server.state import ServerState
 from textevolve.server.studies import api as studies_api
 from textevolve.server.studies.runner import Runner, keep_running
 from textevolve.settings import Settings
-from textevolve.store import Store, open_store
 from textevolve.store import keys as stored_keys
+from textevolve.store.repository import Store, open_resources, open_store
 from textevolve.store.writer import TROUBLES
 
 # Serve the application on a port of this machine until the process receives a signal.
@@ -227,11 +227,7 @@ async def open_state(
     """Open everything that requests need, and close it in reverse order at the end."""
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(open_store(settings.store))
-        resources = Store(
-            settings.memory_location,
-            graph_folder=settings.graph_folder,
-            vectors_mb=settings.memory.vectors_mb,
-        )
+        resources = open_resources(settings)
         stack.callback(resources.close)
         serving = await stack.enter_async_context(open_serving(options, settings))
         limits = await stack.enter_async_context(open_limits(resources))

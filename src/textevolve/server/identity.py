@@ -22,7 +22,6 @@ from fastapi import Depends, Request
 from textevolve.errors import StoreError
 from textevolve.evaluation import empty_default
 from textevolve.server.errors import ApiError
-from textevolve.store import Store, keys
 from textevolve.store import keys as stored_keys
 from textevolve.store.keys import (
     PREFIX,
@@ -33,6 +32,7 @@ from textevolve.store.keys import (
     TokenBudget,
     digest,
 )
+from textevolve.store.repository import Store
 
 NO_LIMITS = KeyLimits()
 
@@ -408,7 +408,9 @@ class UsageLimits:
         now = time.monotonic()
         read_at, budget = self._budgets.get(namespace, (0.0, TokenBudget()))
         if now - read_at > FLUSH_SECONDS:
-            budget = await asyncio.to_thread(self.resources.read, keys.read_budget, namespace)
+            budget = await asyncio.to_thread(
+                self.resources.read, stored_keys.read_budget, namespace
+            )
             self._budgets[namespace] = (now, budget)
         return budget
 

@@ -21,9 +21,9 @@ from textevolve.jobs.scheduler import JobDesk, work_on_jobs
 from textevolve.server.errors import respond
 from textevolve.server.identity import MayAdminister, MayRead, check_namespace
 from textevolve.server.state import Server, ServerState
-from textevolve.store import Store
 from textevolve.store import jobs as stored_jobs
 from textevolve.store.jobs import StoredJob
+from textevolve.store.repository import Store
 
 
 async def check_seen(request: Request, namespace: str) -> None:

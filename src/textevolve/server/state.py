@@ -14,7 +14,7 @@ from textevolve.server.openai.relaying import Relays
 from textevolve.server.options import ServerOptions
 from textevolve.server.studies.runner import Runner
 from textevolve.settings import Settings
-from textevolve.store import Store
+from textevolve.store.repository import Store
 
 
 @dataclass

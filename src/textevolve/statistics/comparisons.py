@@ -277,7 +277,6 @@ def difference_interval(
     above 16 groups the subsets are random. It is exact if differences are symmetric about their
     mean. With 5 groups or fewer no test reaches the level of 95 %, and there is no interval.
     """
-    quantile(level)  # refuses one that is none
     ours, theirs, numbers = complete_pairs(treatment, control, groups)
     pairs = np.stack([ours - theirs, np.ones(ours.size)], axis=1)
     sums = sum_groups(pairs, np.unique(numbers, return_inverse=True)[1])

@@ -56,6 +56,8 @@ Numbers: TypeAlias = Sequence[float] | NDArray[np.float64] | NDArray[np.bool_] |
 # The name of each item's group; "" or None for a group of its own.
 Groups: TypeAlias = Sequence[Hashable]
 
+LEVEL = 0.95  # the level of intervals
+_TAIL = (1 - LEVEL) / 2  # the probability that an interval leaves out at each end
 DRAWS = 2000  # the default for the number of resamples of a bootstrap
 TIE = 1e-9  # the difference up to which two numbers count as equal
 UNIT = (0.0, 1.0)  # the bounds of scores and shares
@@ -107,7 +109,7 @@ def mean_present(values: Numbers) -> float:
 def quantile(level: float) -> float:
     """Return z such that a standard normal variable lies within +-z with the probability
     `level`."""
-    return NormalDist().inv_cdf(1 - _tail(level))
+    return NormalDist().inv_cdf(1 - (1 - level) / 2)
 
 
 @lru_cache(maxsize=1024)
@@ -151,14 +153,14 @@ def _within(angle: float, freedom: int) -> float:
     return 2 / math.pi * (angle + share) if odd else share
 
 
-def wilson_interval(successes: float, trials: float, level: float = 0.95) -> Interval:
-    """Compute Wilson's interval of a share of independent trials.
+def wilson_interval(successes: float, trials: float) -> Interval:
+    """Compute Wilson's 95 % interval of a share of independent trials.
 
     Wilson (1927), "Probable inference, the law of succession, and statistical inference"; Brown,
     Cai and DasGupta (2001), section 3.1.1. Half a success (a tie) is allowed; it varies less than
     the formula assumes, so that the interval is then somewhat too wide.
     """
-    z = quantile(level)
+    z = quantile(LEVEL)
     if not 0 <= successes <= trials:
         raise InputError(f"{successes} successes in {trials} trials are impossible")
     if trials == 0:
@@ -178,12 +180,11 @@ def mean_interval(
     values: Numbers,
     groups: Groups | None = None,
     *,
-    level: float = 0.95,
     draws: int = DRAWS,
     seed: int = 0,
     bounds: tuple[float, float] = (-math.inf, math.inf),
 ) -> Interval:
-    """Compute an interval of the mean of one value per item, by `bootstrap_interval`. With the
+    """Compute a 95 % interval of the mean of one value per item, by `bootstrap_interval`. With the
     bounds `UNIT` (0 to 1) and at least two groups it is instead Wilson's interval, with groups as
     trials, if all values are equal, or if there are fewer than 30 groups and each value is 0, 1 or
     one half."""
@@ -193,13 +194,12 @@ def mean_interval(
     trials = len(_sum_by_group(features, groups))
     shares = trials < FEW and np.isin(array[present], (0.0, 0.5, 1.0)).all()
     if bounds == UNIT and trials > 1 and (shares or np.ptp(array[present]) <= TIE):
-        return wilson_interval(mean_present(array) * trials, trials, level)
+        return wilson_interval(mean_present(array) * trials, trials)
 
     return bootstrap_interval(
         features,
         lambda totals: ratio(totals[..., 0], totals[..., 1]),
         groups,
-        level=level,
         draws=draws,
         seed=seed,
         bounds=bounds,
@@ -210,15 +210,14 @@ def betting_interval(
     values: Numbers,
     bounds: tuple[float, float] = UNIT,
     *,
-    level: float = 0.95,
     seed: int = 0,
 ) -> Interval:
-    """Compute an interval of the mean of independent values within `bounds` that holds at its level
-    for any number of values and any distribution.
+    """Compute an interval of the mean of independent values within `bounds` that holds at the level
+    of 95 % for any number of values and any distribution.
 
     Waudby-Smith and Ramdas (2024), "Estimating means of bounded random variables by betting", JRSS
     B 86: the hedged capital interval with predictable bets for a fixed number of items. A mean is
-    rejected if bets on larger (or smaller) values would have multiplied a stake by 2 / (1 - level),
+    rejected if bets on larger (or smaller) values would have multiplied a stake by 40,
     which by Ville's inequality is that improbable for the true mean. Since bets depend on the
     order, values are shuffled by the seed first.
 
@@ -232,7 +231,7 @@ def betting_interval(
     if not (part.min() >= -TIE and part.max() <= 1 + TIE):
         raise InputError(f"all figures must be from {low:g} to {high:g}, and some are outside")
     part = np.random.default_rng(seed).permutation(np.clip(part, 0.0, 1.0))
-    stake = -math.log(_tail(level))
+    stake = -math.log(_TAIL)
     ends = _bet_on_more(part, stake), 1 - _bet_on_more(1 - part, stake)
 
     return Interval(low + (high - low) * ends[0], low + (high - low) * ends[1])
@@ -262,12 +261,11 @@ def bootstrap_interval(
     statistic: Callable[[Array], Array],
     groups: Groups | None = None,
     *,
-    level: float = 0.95,
     draws: int = DRAWS,
     seed: int = 0,
     bounds: tuple[float, float] = (-math.inf, math.inf),
 ) -> Interval:
-    """Compute an interval of a statistic of sums over items, by resampling whole groups.
+    """Compute a 95 % interval of a statistic of sums over items, by resampling whole groups.
 
     From 30 groups it consists of percentiles of draws with replacement: Efron and Tibshirani
     (1993), "An Introduction to the Bootstrap", section 13.3; groups as the drawn unit: Field and
@@ -283,19 +281,16 @@ def bootstrap_interval(
     (a width of 0 would claim certainty; for shares use `wilson_interval`), or if the statistic is
     undefined in more than a twentieth of the resamples (fewer are left out).
     """
-    if draws < 1:
-        raise InputError(f"a bootstrap needs at least one draw, not {draws}")
-    _tail(level)
     sums = _sum_by_group(features, groups)
     if len(sums) < 2:
         return Interval(reason="one group only" if len(sums) else "no item")
     values = [statistic(weights @ sums) for weights in draw_weights(len(sums), draws, seed)]
 
-    return resampling_interval(np.concatenate(values), level).clipped(*bounds)
+    return resampling_interval(np.concatenate(values)).clipped(*bounds)
 
 
-def resampling_interval(values: Array, level: float = 0.95) -> Interval:
-    """Compute an interval from the values of a statistic under the weights of `draw_weights`:
+def resampling_interval(values: Array) -> Interval:
+    """Compute a 95 % interval from the values of a statistic under the weights of `draw_weights`:
     percentiles of the values or, with fewer than 30 groups, the jackknife, for which the first
     value is that of the whole sample."""
     defined = values[~np.isnan(values)]
@@ -307,11 +302,11 @@ def resampling_interval(values: Array, level: float = 0.95) -> Interval:
     if values.size <= LEAST_GROUPS:  # the first value is that of the whole sample
         return Interval(reason=TOO_FEW)
     if values.size > FEW:
-        low, high = np.quantile(defined, [_tail(level), 1 - _tail(level)])
+        low, high = np.quantile(defined, [_TAIL, 1 - _TAIL])
         return Interval(float(low), float(high))
     resampled = defined[1:]
     error = math.sqrt((resampled.size - 1) * float(resampled.var()))
-    half = t_quantile(level, resampled.size - 1) * error
+    half = t_quantile(LEVEL, resampled.size - 1) * error
 
     return Interval(float(values[0]) - half, float(values[0]) + half)
 
@@ -343,13 +338,6 @@ def ratio(part: Array, total: Array) -> Array:
     """Return part / total, NaN if the total is 0."""
     shape = np.broadcast_shapes(np.shape(part), np.shape(total))
     return np.divide(part, total, out=np.full(shape, np.nan), where=np.asarray(total) != 0)
-
-
-def _tail(level: float) -> float:
-    """Return the probability that an interval leaves out at each end."""
-    if not 0 < level < 1:
-        raise InputError(f"a confidence level must be between 0 and 1, not {level}")
-    return (1 - level) / 2
 
 
 def _sum_by_group(features: Array, groups: Groups | None) -> Array:
@@ -394,9 +382,7 @@ def complete_pairs(
 # `intervals.py`.
 
 
-def cluster_mean(
-    values: Numbers, groups: Groups | None = None, *, level: float = 0.95
-) -> Statistic:
+def cluster_mean(values: Numbers, groups: Groups | None = None) -> Statistic:
     """Compute the mean with its t interval; groups are independent, values within a group are not.
 
     Liang and Zeger (1986), "Longitudinal data analysis using generalized linear models": the
@@ -419,7 +405,7 @@ def cluster_mean(
         return Statistic(mean, Interval(reason="no variation between the groups"))
     if sums.size < LEAST_GROUPS:
         return Statistic(mean, Interval(reason=TOO_FEW))
-    half = t_quantile(level, sums.size - 1) * error
+    half = t_quantile(LEVEL, sums.size - 1) * error
 
     return Statistic(mean, Interval(mean - half, mean + half))
 
@@ -428,9 +414,7 @@ def _error(sums: Array, items: int) -> float:
     return math.sqrt(sums.size / (sums.size - 1) * float((sums**2).sum())) / items
 
 
-def cluster_share(
-    successes: Numbers, groups: Groups | None = None, *, level: float = 0.95
-) -> Statistic:
+def cluster_share(successes: Numbers, groups: Groups | None = None) -> Statistic:
     """Compute the share of true values with Wilson's interval; groups are independent, values
     within a group are not.
 
@@ -460,7 +444,7 @@ def cluster_share(
         design = _error(sums, trials) ** 2 / alone
         effective = min(float(trials), max(float(clusters), trials / max(design, TIE)))
 
-    few = t_quantile(level, trials - 1) / t_quantile(level, clusters - 1)
+    few = t_quantile(LEVEL, trials - 1) / t_quantile(LEVEL, clusters - 1)
     effective *= few**2
 
-    return Statistic(share, wilson_interval(share * effective, effective, level))
+    return Statistic(share, wilson_interval(share * effective, effective))

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from textevolve.statistics.intervals import (
     LEAST_GROUPS,
+    LEVEL,
     TOO_FEW,
     UNIT,
     Array,
@@ -87,6 +88,6 @@ def stratified_mean(
     scale = weights / total * np.sqrt(counts / np.maximum(counts - 1, 1))[numbers]
     sampled = sum_groups(scale * (deviations - (sums / counts)[numbers]), clusters)
     variance = float((sampled**2).sum() + (parts**2 * excess / counts).sum())
-    half = t_quantile(0.95, max(1, freedom - counts.size)) * math.sqrt(variance)
+    half = t_quantile(LEVEL, max(1, freedom - counts.size)) * math.sqrt(variance)
 
     return Statistic(mean, Interval(mean - half, mean + half).clipped(*bounds))

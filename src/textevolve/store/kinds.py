@@ -224,8 +224,7 @@ def revert(connection: Connection, kind: Kind[S, R], namespace: str, name: str, 
             f" {', '.join(map(str, specs))}"
         )
 
-    fields = [n for n in kind.spec.model_fields if n not in kind.fixed and n in specs[version]]
-    changes = {name: specs[version][name] for name in fields}
+    changes = omit(pick(specs[version], kind.spec.model_fields), kind.fixed)
 
     return update(
         connection,
@@ -338,7 +337,7 @@ def count_memories(connection: Connection, namespace: str) -> dict[str, int]:
 
 def _columns(kind: Kind[S, Any], spec: S) -> dict[str, Any]:
     """Return the values of a row's columns that the specification gives."""
-    values = {n: v for n, v in spec.model_dump().items() if n in kind.table.c and n != "name"}
+    values = omit(pick(spec.model_dump(), kind.table.c.keys()), ["name"])
     if "spec" in kind.table.c:
         values["spec"] = spec.model_dump_json(exclude={"persona"})
     return values

@@ -24,7 +24,7 @@ from sqlalchemy.engine import Connection
 from textevolve.errors import ConflictError, StoreAwayError, StoreError
 from textevolve.evaluation import Case
 from textevolve.llm.model import Response
-from textevolve.settings import StoreLocation
+from textevolve.settings import Settings, StoreLocation
 from textevolve.store import jobs, journal, keys, kinds, lease, records, runs, served
 from textevolve.store.database import Database, open_database
 from textevolve.store.documents import CHECK, intact, load_response
@@ -50,6 +50,15 @@ def open_store(location: StoreLocation | str, *, patient: bool = False) -> Store
         StoreError: the store cannot be used; the message says why and what to do.
     """
     return Store(location, open_database(location, patient=patient))
+
+
+def open_resources(settings: Settings) -> Store:
+    """Return the store of namespaces, agents and memories that the settings name."""
+    return Store(
+        settings.memory_location,
+        graph_folder=settings.graph_folder,
+        vectors_mb=settings.memory.vectors_mb,
+    )
 
 
 def _reads(query: Callable[Concatenate[Connection, P], T]) -> Callable[Concatenate[Store, P], T]:

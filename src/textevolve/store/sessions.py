@@ -24,7 +24,7 @@ from textevolve.agents.chat import (
     title_of,
 )
 from textevolve.errors import ConflictError, InputError, NotFoundError
-from textevolve.mappings import read_fields
+from textevolve.mappings import pick, read_fields
 from textevolve.store import tables
 from textevolve.store.database import Database
 from textevolve.store.resource_rows import (
@@ -278,7 +278,7 @@ class StoredSessions:
 
 def _replace_interrupted(connection: Connection, row: Mapping[str, Any]) -> bool:
     """Replace an interrupted answer at the same position; return whether there was one."""
-    place = {name: row[name] for name in ("session_id", "position", "role")}
+    place = pick(row, ("session_id", "position", "role"))
     there = fetch_one(connection, _messages, **place)
     if there is None or not _message(there).details.interrupted:
         return False

@@ -81,7 +81,8 @@ from textevolve.report.blocks import Block, Column, Estimate, Note, Report, Tabl
 from textevolve.runs.study import Asks, Row, Study, StudySpec, record_status, write_json
 from textevolve.settings import Settings, folder_beside
 from textevolve.spec import option
-from textevolve.store import Store, kinds
+from textevolve.store import kinds
+from textevolve.store.repository import Store
 from textevolve.user_code import OWN, load_user_object
 from textevolve.wiring import Workbench, choose_model
 

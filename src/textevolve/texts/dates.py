@@ -174,9 +174,9 @@ def parse_time(text: str) -> float:
     return read_moment(text).timestamp()
 
 
-def write_date(time: float, form: str = "%Y-%m-%d") -> str:
-    """Format a Unix time in seconds as a date in UTC, or by another `strftime` format."""
-    return datetime.fromtimestamp(time, UTC).strftime(form)
+def write_date(time: float) -> str:
+    """Format a Unix time in seconds as a date in UTC."""
+    return datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%d")
 
 
 _CANDIDATE = regex.compile(

@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 
 from yarl import URL
 
+from textevolve.engine.local import cancel
 from textevolve.errors import (
     AccessError,
     BudgetError,
@@ -398,9 +399,7 @@ class Gatherer:
             async with asyncio.timeout(CLOSING):
                 await self._close_collected()
         tasks = [*self._tasks, *filter(None, (self._gathering, self._loading))]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel(tasks)
 
     async def _take_up(self) -> None:
         """Resume polling the open jobs of earlier processes."""

@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from textevolve.json_texts import is_array, is_object
 from textevolve.llm.prices import usage_of
-from textevolve.mappings import drop_none
+from textevolve.mappings import drop_none, pick
 from textevolve.protocol.chat import CompletionChunk, JsonObject, SentToolCall
 from textevolve.protocol.contents import ReportedUsage, write_usage
 from textevolve.server.errors import ApiError, bad_request
@@ -157,8 +157,7 @@ def _read_tool(tool: Mapping[str, Any], n: int) -> JsonObject:
     if tool.get("type") != "function":
         raise _unsupported(f"tools of the type '{tool.get('type')}'", f"tools.{n}")
     names = ("name", "description", "parameters", "strict")
-    fields = {name: tool[name] for name in names if tool.get(name) is not None}
-    return {"type": "function", "function": fields}
+    return {"type": "function", "function": drop_none(pick(tool, names))}
 
 
 def _read_format(shape: object) -> JsonObject | None:

@@ -157,7 +157,6 @@ ASSOCIATED = 10
 EMBED_SECONDS = 20.0
 """The seconds that a page waits for the embedding of a search text before it searches by
 keywords."""
-"""The beginning of the source of memories that were made from a chat; the session's id follows."""
 FACTS = {"added": "held from version", "closed": "not held from version"}
 """The fields of a memory that the pages show under other names."""
 DRAWN = (

@@ -30,8 +30,8 @@ from textevolve.server.guard import make_cookie, read_cookie
 from textevolve.server.identity import Caller, MayLabel
 from textevolve.server.pages.drawing import draw, read_form
 from textevolve.server.state import Server
-from textevolve.store import Store
 from textevolve.store import labelling as stored_labels
+from textevolve.store.repository import Store
 
 router = APIRouter(prefix="/labelling")
 

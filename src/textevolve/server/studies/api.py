@@ -55,7 +55,7 @@ from textevolve.server.studies.reading import (
     stream_events,
     write_report,
 )
-from textevolve.store import RunRecord
+from textevolve.store.runs import RunRecord
 from textevolve.store.served import NamespaceMark, ServedRun, read_marks
 
 RUN = "run"

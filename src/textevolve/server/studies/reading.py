@@ -23,7 +23,7 @@ from textevolve.errors import (
     TextEvolveError,
 )
 from textevolve.evaluation import Usage
-from textevolve.mappings import read_fields
+from textevolve.mappings import omit, read_fields
 from textevolve.remote.wire import (
     ENDED,
     RunDetail,
@@ -40,8 +40,9 @@ from textevolve.server.errors import ApiError
 from textevolve.server.identity import Caller
 from textevolve.server.state import ServerState
 from textevolve.server.studies.runner import Runner
-from textevolve.store import RunRecord, Store
 from textevolve.store.records import Place, RecordFilter, StoredRecord
+from textevolve.store.repository import Store
+from textevolve.store.runs import RunRecord
 from textevolve.store.served import (
     NamespaceMark,
     RunSearch,
@@ -189,7 +190,7 @@ def record_json(record: StoredRecord) -> bytes:
     body = record.body
     if b"NaN" in body or b"Infinity" in body or b"\n" in body or b"\r" in body:
         body = json.dumps(json.loads(body, parse_constant=str)).encode()
-    fields = {name: getattr(record, name) for name in WireRecord.model_fields if name != "record"}
+    fields = read_fields(record, *omit(WireRecord.model_fields, ["record"]))
     return json.dumps(fields).encode()[:-1] + b', "record": ' + body + b"}"
 
 

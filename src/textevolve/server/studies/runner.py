@@ -23,6 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from textevolve.engine.local import cancel
 from textevolve.errors import (
     BusyError,
     InputError,
@@ -45,8 +46,9 @@ from textevolve.server.errors import ApiError
 from textevolve.server.identity import THIS_MACHINE, Identities, UsageLimits
 from textevolve.server.options import ServerOptions
 from textevolve.settings import Settings
-from textevolve.store import RunRecord, Store
 from textevolve.store.records import RecordFilter
+from textevolve.store.repository import Store
+from textevolve.store.runs import RunRecord
 from textevolve.store.served import ServedRun, files_folder
 from textevolve.wiring import Limits
 
@@ -341,9 +343,7 @@ class Runner:
 
         if tasks:
             _, late = await asyncio.wait(tasks, timeout=DRAIN_SECONDS)
-            for task in late:
-                task.cancel()
-            await asyncio.gather(*late, return_exceptions=True)
+            await cancel(late)
 
     async def look(self) -> None:
         """Stop runs that were cancelled through another server on the same store, and resume

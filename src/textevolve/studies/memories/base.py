@@ -37,7 +37,7 @@ from textevolve.report import wording
 from textevolve.runs.study import DescribeWorld, StudySpec
 from textevolve.settings import Settings
 from textevolve.spec import Frozen, identity_of, option
-from textevolve.store import Store
+from textevolve.store.repository import Store
 from textevolve.wiring import Workbench
 
 S = TypeVar("S", bound=StudySpec)

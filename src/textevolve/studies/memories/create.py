@@ -51,7 +51,7 @@ from textevolve.rows.chats import ASSISTANT, read_turns, speaker_of
 from textevolve.rows.columns import CHATS, Columns, fold_name, list_names
 from textevolve.runs.study import Asks, Row, Study, StudySpec, json_decoder, row_of
 from textevolve.spec import option
-from textevolve.store import Store
+from textevolve.store.repository import Store
 from textevolve.studies.memories.base import describe_by, open_changed_collection
 from textevolve.wiring import Workbench
 

@@ -48,7 +48,8 @@ from textevolve.report import wording
 from textevolve.report.blocks import Block, Branch, Diff, Report, Table, Tree
 from textevolve.runs.study import Asks, Row, Study, StudySpec, json_decoder, note_step, row_of
 from textevolve.spec import option
-from textevolve.store import Store, kinds
+from textevolve.store import kinds
+from textevolve.store.repository import Store
 from textevolve.studies.memories.base import (
     AgentName,
     NewestMemories,

@@ -49,8 +49,8 @@ from textevolve.memory_snapshots import find_agent, find_collection
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Branch, Report, Table, Tree
 from textevolve.runs.study import Asks, Row, Study, StudySpec, json_decoder, note_step, row_of
-from textevolve.store import Store
 from textevolve.store.memories import list_source_labels
+from textevolve.store.repository import Store
 from textevolve.studies.memories.base import (
     AgentName,
     NewestMemories,

@@ -42,7 +42,7 @@ from textevolve.report.blocks import Block, Column, Report, Table
 from textevolve.rows import STANDARD_INPUT, read_text
 from textevolve.runs.study import Asks, Row, Study, StudySpec, json_decoder, note_step, row_of
 from textevolve.spec import Several, option
-from textevolve.store import Store
+from textevolve.store.repository import Store
 from textevolve.studies.memories.base import describe_by, open_changed_collection
 from textevolve.texts.prose import compose
 from textevolve.wiring import Workbench
