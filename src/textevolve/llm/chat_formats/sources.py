@@ -402,8 +402,8 @@ def _find_values(messages: ChatMessages) -> Iterator[object]:
 def _report_left_out(messages: ChatMessages, text: str) -> None:
     """Warn of instructions that are not in the rendered text: some templates know no such role."""
     for number, message in enumerate(messages, 1):
-        is_instruction = message.get("role") in ("system", "developer")
-        if is_instruction and str(message["content"]).strip() not in text:
+        content = str(message["content"]).strip()
+        if content not in text and message.get("role") in ("system", "developer"):
             logging.getLogger("textevolve").warning(
                 "the chat template leaves out message %s: the model never sees it", number
             )
@@ -423,7 +423,7 @@ def _parse_arguments(message: Mapping[str, Any]) -> Mapping[str, Any]:
     for call in as_array(message.get("tool_calls")):
         function = as_object(as_object(call).get("function"))
         with suppress(TypeError, ValueError, RecursionError):
-            value = json.loads(function.get("arguments"))
+            value = json.loads(function.get("arguments", ""))
             if is_object(value):
                 call = {**call, "function": {**function, "arguments": value}}
         calls.append(call)
@@ -449,8 +449,6 @@ def _now() -> datetime:
 
 JINJA = "chat_template.jinja"
 NAMED = "additional_chat_templates"
-TOKENS = ("unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
-"""The names of special tokens, beside those for the beginning and the end."""
 CONFIG = "tokenizer_config.json"
 _JINJA = (".jinja", ".jinja2", ".j2")
 
@@ -509,13 +507,11 @@ def read_chat_template(path: Path | str) -> JinjaTemplate:
     else:
         sources_by_name = _named(config_fields, place)
         source = sources_by_name.pop("default", "")
-    bos = _token(config_fields, "bos_token")
-    eos = _token(config_fields, "eos_token")
 
     return JinjaTemplate(
         source,
-        bos,
-        eos,
+        _token(config_fields, "bos_token"),
+        _token(config_fields, "eos_token"),
         origin=str(place),
         tokens=_more_tokens(config_fields),
         named=sources_by_name,
@@ -529,7 +525,7 @@ def _more_tokens(fields: Mapping[str, Any]) -> dict[str, str]:
     for group in ("extra_special_tokens", "model_specific_special_tokens"):
         tokens |= as_object(fields.get(group))
 
-    return drop_none({name: _token(tokens, name) for name in (*TOKENS, *tokens)})
+    return drop_none({name: _token(tokens, name) for name in tokens})
 
 
 def _token(fields: Mapping[str, Any], name: str) -> str | None:
@@ -551,6 +547,8 @@ def _named(fields: Mapping[str, Any], place: Path) -> dict[str, str]:
         match entry:
             case {"name": str(name), "template": str(source)}:
                 sources_by_name[name] = source
+            case _:
+                pass
 
     if not sources_by_name:
         raise InputError(f"{place}: has no field chat_template")
