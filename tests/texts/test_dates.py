@@ -39,6 +39,9 @@ def test_forms_of_one_day(text):
         ("Tue Mar 5 14:30:00 CET 2024", "2024-03-05T14:30+01:00"),
         ("2024-07-05 14:30 Europe/Berlin", "2024-07-05T14:30+02:00"),
         ("2024-07-05T14:30+02:00[Europe/Berlin]", "2024-07-05T14:30+02:00"),
+        ("20240305T143000", "2024-03-05T14:30+00:00"),
+        ("20240305143000", "2024-03-05T14:30+00:00"),
+        ("202403051430", "2024-03-05T14:30+00:00"),
     ],
 )
 def test_times_with_their_zones(text, moment):
@@ -75,6 +78,8 @@ def test_number_above_twelve_is_day(text, day):
             for text in ("5 มีนาคม 2567", "order 123 of 5 March 2024")
         ),
         ("2024-03-05 14:30 Nowhere/City", "is not a date such as"),
+        ("20241304143000", "is not a date such as"),
+        ("202413041430", "is not a date such as"),
         ("5 March 2024 " * 20, "is not a date such as"),
     ],
 )

@@ -47,6 +47,8 @@ _FORMATS = (
     "%B-%d-%Y",  # BEAM: March-15-2024
 )
 _MAIL = re.compile(r"(?:[A-Z][a-z]{2}, )?\d{1,2} [A-Z][a-z]{2} \d{4} [\d:]+ (?:[+-]\d{4}|GMT|UT)")
+_COMPACT = re.compile(r"^((?:19|20)\d{6})(\d{4}(?:\d{2})?)(?!\d)")
+"""A date with its time in 12 or 14 digits; as a Unix time it would be of 1976, or after 2600."""
 _UNIX = re.compile(r"\d{9,14}(\.\d{1,9})?")
 _MILLISECONDS = 1e11
 """The number from which a plain number is a time in milliseconds; in seconds it would be the year
@@ -64,7 +66,7 @@ def read_moment(text: str) -> datetime:
     Raises:
         ValueError: the text is none of these, or has two meanings; says what to write instead.
     """
-    words = " ".join(text.split())
+    words = _COMPACT.sub(r"\1T\2", " ".join(text.split()))
     if _UNIX.fullmatch(words):
         number = float(words)
         seconds = number / 1000 if number >= _MILLISECONDS else number

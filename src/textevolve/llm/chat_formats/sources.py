@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import atexit
 import json
+import logging
 import os
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import date, datetime, time
@@ -28,6 +29,7 @@ from typing import Any
 from textevolve.errors import InputError, SettingsError
 from textevolve.evaluation import empty_default
 from textevolve.json_texts import as_array, as_object, is_object
+from textevolve.llm.chat_formats.chat_format import read_text
 from textevolve.llm.gguf import read_tokenizer
 from textevolve.mappings import drop_none, first_of
 from textevolve.settings import today
@@ -353,60 +355,77 @@ def render_request(
     add_generation_prompt: bool = False,
     **values: Any,
 ) -> str:
-    """Render the messages of a chat request as a server does: the arguments of its tool calls are
-    texts of JSON, and most templates expect objects. A template that needs the texts gets them, and
-    one that needs a content gets an empty one.
+    """Render the messages of a chat request as a server does. Some templates expect the arguments
+    of tool calls as objects and others as texts of JSON; some write a content of text parts, and
+    others need one text. The messages are in the first form that the template writes without any
+    value of Python. A message that it leaves out is named in a warning.
 
     Raises:
-        InputError: as `JinjaTemplate.render`.
+        InputError: as `JinjaTemplate.render`; or the template writes parts, such as images, as
+            Python does.
     """
+    parsed = list(map(_parse_arguments, messages))
+    plain = [list(map(_join_parts, talk)) for talk in (parsed, messages)]
+    talks = [parsed, messages, *plain]
+    refusal: InputError | None = None
 
-    def render(talk: ChatMessages) -> str:
-        return template.render(
-            talk, tools=tools, add_generation_prompt=add_generation_prompt, **values
-        )
+    for place, talk in enumerate(talks):
+        if talk in talks[:place]:
+            continue
+        try:
+            text = template.render(
+                talk, tools=tools, add_generation_prompt=add_generation_prompt, **values
+            )
+        except InputError as error:
+            refusal = refusal or error
+            continue
 
-    objects: list[Mapping[str, Any]] = []
-    parsed = [_parse_arguments(message, objects) for message in messages]
-    filled = [list(map(_fill_content, talk)) for talk in (parsed, messages)]
-    talks = [parsed, messages, *filled]
+        # A value that a template joins to its text is written as Python writes it.
+        if not any(value and str(value) in text for value in _find_values(talk)):
+            _report_left_out(plain[0], text)
+            return text
 
-    try:
-        text = render(parsed)
-    except InputError:
-        for talk in talks[1:]:
-            if talk != parsed:
-                with suppress(InputError):
-                    return render(talk)
-        raise
-
-    # An object that a template joins to its text is written as Python writes it.
-    return render(messages) if any(str(given) in text for given in objects) else text
-
-
-def _fill_content(message: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Give a message that only calls tools an empty text, without which some templates fail."""
-    is_bare = message.get("content") is None and as_array(message.get("tool_calls"))
-    return {**message, "content": ""} if is_bare else message
+    raise refusal or InputError(
+        "the chat template takes texts alone, and would write a list or an object as Python does:"
+        " leave out images, and give arguments of tools as texts of JSON"
+    )
 
 
-def _parse_arguments(
-    message: Mapping[str, Any], objects: list[Mapping[str, Any]]
-) -> Mapping[str, Any]:
-    """Return the message with arguments of tool calls as objects, which are added to `objects`."""
+def _find_values(messages: ChatMessages) -> Iterator[object]:
+    """Yield the contents and arguments that are no texts."""
+    for message in messages:
+        yield as_array(message.get("content"))
+        for call in as_array(message.get("tool_calls")):
+            yield as_object(as_object(as_object(call).get("function")).get("arguments"))
+
+
+def _report_left_out(messages: ChatMessages, text: str) -> None:
+    """Warn of instructions that are not in the rendered text: some templates know no such role."""
+    for number, message in enumerate(messages, 1):
+        content = str(message["content"]).strip()
+        if content not in text and message.get("role") in ("system", "developer"):
+            logging.getLogger("textevolve").warning(
+                "the chat template leaves out message %s: the model never sees it", number
+            )
+
+
+def _join_parts(message: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the message with its text parts as one text, which is empty if it has no content, as
+    of one that only calls tools. Parts that are no texts stay."""
+    with suppress(InputError):
+        return {**message, "content": read_text(message.get("content") or "", 0)}
+    return message
+
+
+def _parse_arguments(message: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the message with arguments of tool calls as objects."""
     calls: list[Any] = []
     for call in as_array(message.get("tool_calls")):
         function = as_object(as_object(call).get("function"))
-        arguments = function.get("arguments")
-        try:
-            value = json.loads(arguments) if isinstance(arguments, str) else None
-        except (ValueError, RecursionError):
-            value = None
-
-        if is_object(value):
-            if value:
-                objects.append(value)
-            call = {**as_object(call), "function": {**function, "arguments": value}}
+        with suppress(TypeError, ValueError, RecursionError):
+            value = json.loads(function.get("arguments", ""))
+            if is_object(value):
+                call = {**call, "function": {**function, "arguments": value}}
         calls.append(call)
 
     return {**message, "tool_calls": calls} if calls else message
@@ -430,8 +449,6 @@ def _now() -> datetime:
 
 JINJA = "chat_template.jinja"
 NAMED = "additional_chat_templates"
-TOKENS = ("unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
-"""The names of special tokens, beside those for the beginning and the end."""
 CONFIG = "tokenizer_config.json"
 _JINJA = (".jinja", ".jinja2", ".j2")
 
@@ -490,13 +507,11 @@ def read_chat_template(path: Path | str) -> JinjaTemplate:
     else:
         sources_by_name = _named(config_fields, place)
         source = sources_by_name.pop("default", "")
-    bos = _token(config_fields, "bos_token")
-    eos = _token(config_fields, "eos_token")
 
     return JinjaTemplate(
         source,
-        bos,
-        eos,
+        _token(config_fields, "bos_token"),
+        _token(config_fields, "eos_token"),
         origin=str(place),
         tokens=_more_tokens(config_fields),
         named=sources_by_name,
@@ -504,17 +519,13 @@ def read_chat_template(path: Path | str) -> JinjaTemplate:
 
 
 def _more_tokens(fields: Mapping[str, Any]) -> dict[str, str]:
-    """Return the special tokens of a configuration beside those for the beginning and the end:
-    those that all models may have, and the model's own, such as `image_token`."""
+    """Return the special tokens of a configuration: those that all models may have, and the model's
+    own, such as `image_token`."""
     tokens: dict[str, Any] = {name: fields[name] for name in fields if name.endswith("_token")}
     for group in ("extra_special_tokens", "model_specific_special_tokens"):
         tokens |= as_object(fields.get(group))
-    texts = {name: _token(tokens, name) for name in (*TOKENS, *tokens)}
-    usual_names = ("bos_token", "eos_token")
 
-    return {
-        name: text for name, text in texts.items() if text is not None and name not in usual_names
-    }
+    return drop_none({name: _token(tokens, name) for name in tokens})
 
 
 def _token(fields: Mapping[str, Any], name: str) -> str | None:
@@ -560,7 +571,5 @@ def _read(place: Path) -> str:
     """Read a file as text, with its line endings unchanged."""
     try:
         return place.read_bytes().decode("utf-8")
-    except OSError as error:
-        raise InputError(f"{place}: cannot be read ({error.strerror})") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{place}: not text in UTF-8 ({error.reason})") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{place}: cannot be read, or is not text in UTF-8 ({error})") from error
