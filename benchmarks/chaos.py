@@ -40,7 +40,7 @@ from pathlib import Path
 
 from ray_nodes import Nodes, open_nodes
 from textevolve.llm.testing import ScriptedServer
-from textevolve.store import open_store
+from textevolve.store.repository import open_store
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 

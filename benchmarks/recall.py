@@ -46,7 +46,8 @@ from textevolve.memory.record import (
 )
 from textevolve.runs.stored import open_standing_run
 from textevolve.settings import read_settings, today
-from textevolve.store import Store, kinds
+from textevolve.store import kinds
+from textevolve.store.repository import Store
 from textevolve.wiring import Setting
 
 DIMENSION = 384

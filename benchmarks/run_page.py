@@ -29,8 +29,8 @@ from textevolve.runs.stored import StoredSpec, keep_record
 from textevolve.server.app import bind, create_app, make_server, run, url_of
 from textevolve.server.options import ViewOptions
 from textevolve.settings import Settings
-from textevolve.store import Store, open_store
 from textevolve.store.records import StoredRecord
+from textevolve.store.repository import Store, open_store
 from textevolve.studies import evaluate
 
 TEXT = "the claim is stronger than its evidence and a careful reader would want a limit named"

@@ -45,7 +45,7 @@ from textevolve.evaluation import Usage
 from textevolve.llm.model import JournalEntry, Message, Request, Response
 from textevolve.llm.testing import serve_in_process
 from textevolve.settings import Settings, store_location
-from textevolve.store import open_store
+from textevolve.store.repository import open_store
 from textevolve.store.upkeep import measure_store
 from throughput import CALLS, FILLER, make_cases, record_bodies, run_bare
 

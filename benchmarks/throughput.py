@@ -38,7 +38,7 @@ from textevolve.cli.results import calm_collector
 from textevolve.engine.sync import new_loop
 from textevolve.llm.testing import serve_in_process
 from textevolve.settings import Settings
-from textevolve.store import open_store
+from textevolve.store.repository import open_store
 
 CALLS = 6
 FILLER = "The tide follows the moon, and the moon is patient with the sea. "

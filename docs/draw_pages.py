@@ -35,10 +35,10 @@ from textevolve.memory.record import Add, Change, Forget, NewMemory, Origin, Sup
 from textevolve.server.app import bind, create_app, make_server, run, url_of
 from textevolve.server.options import ServerOptions
 from textevolve.settings import Settings
-from textevolve.store import kinds
-from textevolve.store.repository import Store
 from textevolve.store import jobs as stored_jobs
+from textevolve.store import kinds
 from textevolve.store.jobs import JobRunStatus
+from textevolve.store.repository import Store
 
 KEPT = Path(__file__).with_name("pages")
 SHOWN = {
