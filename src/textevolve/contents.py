@@ -21,14 +21,7 @@ from enum import Enum
 from functools import cache, partial
 from importlib.machinery import PathFinder
 from pathlib import Path, PurePath
-from types import (
-    BuiltinFunctionType,
-    CellType,
-    CodeType,
-    FunctionType,
-    MethodType,
-    ModuleType,
-)
+from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, TypeAlias, cast
 
 from textevolve.json_texts import is_mapping, is_sequence

@@ -28,17 +28,9 @@ from textevolve.bench.items import (
     share_winners,
     winner_of,
 )
-from textevolve.bench.verdicts import (
-    ItemOutcome,
-    Verdict,
-    count_asked,
-    gather_outcomes,
-)
+from textevolve.bench.verdicts import ItemOutcome, Verdict, count_asked, gather_outcomes
 from textevolve.errors import InputError
-from textevolve.evaluation import (
-    Usage,
-    sum_usage,
-)
+from textevolve.evaluation import Usage, sum_usage
 from textevolve.mappings import map_values
 from textevolve.statistics.agreement import (
     alpha_of,
@@ -49,12 +41,7 @@ from textevolve.statistics.agreement import (
     table_statistic,
 )
 from textevolve.statistics.calibration import Calibration, measure_calibration
-from textevolve.statistics.comparisons import (
-    holm,
-    holm_interval,
-    items_needed,
-    sign_flip_test,
-)
+from textevolve.statistics.comparisons import holm, holm_interval, items_needed, sign_flip_test
 from textevolve.statistics.intervals import (
     TIE,
     Array,

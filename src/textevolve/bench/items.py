@@ -24,14 +24,7 @@ from typing import Annotated, Any, cast
 import numpy as np
 from pydantic import Field, TypeAdapter, ValidationError
 
-from textevolve.bench.labels import (
-    ANNOTATOR,
-    LABEL,
-    SHOWN,
-    LabelReading,
-    person_of,
-    read_good,
-)
+from textevolve.bench.labels import ANNOTATOR, LABEL, SHOWN, LabelReading, person_of, read_good
 from textevolve.errors import InputError
 from textevolve.evaluation import GROUP, Case
 from textevolve.json_texts import is_array, is_object, parse_printed, parse_text

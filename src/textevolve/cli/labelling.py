@@ -11,13 +11,7 @@ import typer
 
 from textevolve.cli import options, say
 from textevolve.cli.options import NamespaceName, Yes
-from textevolve.cli.results import (
-    open_named,
-    print_json,
-    print_lines,
-    print_list,
-    show_report,
-)
+from textevolve.cli.results import open_named, print_json, print_lines, print_list, show_report
 from textevolve.cli.spec_options import read_given, takes
 from textevolve.cli.study import telling_warnings
 from textevolve.desk.labelling import (

@@ -25,12 +25,7 @@ from textevolve.report import wording
 from textevolve.runs.gates import Gates
 from textevolve.settings import read_settings
 from textevolve.store.repository import open_store
-from textevolve.studies.following import (
-    FollowSpec,
-    PassRateWatch,
-    WatchedLook,
-    follow_traces,
-)
+from textevolve.studies.following import FollowSpec, PassRateWatch, WatchedLook, follow_traces
 from textevolve.studies.node_report import report, summarise_nodes, write_node
 from textevolve.studies.nodes import READ, NodesSpec, note, recorded
 

@@ -12,12 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from textevolve.cli import options, say
-from textevolve.cli.results import (
-    format_record,
-    print_json,
-    print_list,
-    show_report,
-)
+from textevolve.cli.results import format_record, print_json, print_list, show_report
 from textevolve.cli.spec_options import keyword
 from textevolve.cli.study import RunOptions, shape_command, take_launch
 from textevolve.cli.working import LIMIT_OPTIONS, execute

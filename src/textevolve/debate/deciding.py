@@ -36,14 +36,7 @@ from textevolve.debate.result import DecidedBy, Points, Turn
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import AnswerError, CapabilityError
 from textevolve.events import StepStarted
-from textevolve.llm.decisions import (
-    Answer,
-    Question,
-    decide,
-    predicate,
-    probability,
-    score,
-)
+from textevolve.llm.decisions import Answer, Question, decide, predicate, probability, score
 from textevolve.llm.model import Message, Response, TokenLogprobs
 from textevolve.llm.prompts import image_rules, images_of, user_message
 from textevolve.llm.refusals import NO_LOGPROBS

@@ -29,13 +29,7 @@ from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
 from textevolve.engine.local import cancel, stream
-from textevolve.errors import (
-    ClusterError,
-    InputError,
-    SettingsError,
-    describe_error,
-    shorten_error,
-)
+from textevolve.errors import ClusterError, InputError, SettingsError, describe_error, shorten_error
 
 GATHER_SECONDS = 0.005
 """The seconds for which messages are collected before they are sent together."""

@@ -15,13 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from textevolve.errors import (
-    BudgetError,
-    FatalModelError,
-    InputError,
-    ModelError,
-    TextEvolveError,
-)
+from textevolve.errors import BudgetError, FatalModelError, InputError, ModelError, TextEvolveError
 from textevolve.evaluation import (
     Case,
     Evaluation,

@@ -360,8 +360,8 @@ class FittedJudge:
         score = probability(odds)
         names = [signal.judge for signal in self.file.signals]
         order = sorted(range(len(names)), key=lambda n: -abs(added[n]))
-        looks = [" (a look)" * name.startswith(f"{LOOK}:") for name in names]
-        parts = ", ".join(f"{names[n]} {added[n]:+.2f}{looks[n]}" for n in order)
+        looks = {name: " (a look)" for name in names if name.startswith(f"{LOOK}:")}
+        parts = ", ".join(f"{names[n]} {added[n]:+.2f}{looks.get(names[n], '')}" for n in order)
         signals = {
             name: {"value": float(value), "adds": float(more)}
             for name, value, more in zip(names, values, added, strict=True)

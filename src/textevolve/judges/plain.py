@@ -129,8 +129,8 @@ _NAME = regex.compile(r"(?<!^)(?<![.!?] )\b\p{Lu}\w+")
 class LookJudge(PlainJudge):
     """A judge by what can be seen without understanding: a baseline for other judges, and a signal
     of fitted ones. `length`: the number of words, as words / (words + `USUAL`); it says nothing
-    about quality. `facts`: the share of a text's numbers and names that its context has, and 1 for
-    a text without any. A false statement may have all of them.
+    about quality. `facts`: the share of a text's numbers and names that its context has; a text
+    without any has no score. A false statement may have all of them.
 
     Raises:
         InputError: `look` is not in `LOOKS`.

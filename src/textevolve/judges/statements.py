@@ -22,10 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import AnswerError
-from textevolve.evaluation import (
-    EvaluationResult,
-    reject_candidate_images,
-)
+from textevolve.evaluation import EvaluationResult, reject_candidate_images
 from textevolve.judges.context import (
     AnswerOdds,
     DecidedJudge,

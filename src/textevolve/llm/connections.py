@@ -35,14 +35,7 @@ from textevolve.json_texts import as_object
 from textevolve.llm.meter import UsageReader, hides_usage
 from textevolve.llm.prices import find_price
 from textevolve.llm.providers import SETTINGS, Endpoint, Key
-from textevolve.llm.refusals import (
-    RETRIED,
-    Refusal,
-    failure,
-    one_line,
-    read_refusal,
-    retry_after,
-)
+from textevolve.llm.refusals import RETRIED, Refusal, failure, one_line, read_refusal, retry_after
 from textevolve.protocol.chat import encode
 from textevolve.proxies import find_proxy
 from textevolve.settings import LARGEST_ANSWER, Timeouts

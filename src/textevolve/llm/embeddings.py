@@ -132,6 +132,10 @@ async def probe_dimension(model: Model) -> int:
     return len(await embed(model, "dimension"))
 
 
+TEXTS_AT_ONCE = 32
+"""The number of texts that `embed_texts` embeds concurrently."""
+
+
 async def embed_texts(model: Model, texts: Sequence[str]) -> list[npt.NDArray[np.float32]]:
     """Return the embeddings of texts, in order, each of length 1. Equal texts are embedded once.
 
@@ -139,7 +143,8 @@ async def embed_texts(model: Model, texts: Sequence[str]) -> list[npt.NDArray[np
         AnswerError: an answer is not a vector, is 0, or the dimensions differ.
     """
     distinct = list(dict.fromkeys(texts))
-    embeddings = await gather_bounded([lambda text=t: embed(model, text) for t in distinct], 32)
+    work = [lambda text=text: embed(model, text) for text in distinct]
+    embeddings = await gather_bounded(work, TEXTS_AT_ONCE)
     sizes = {len(embedding) for embedding in embeddings}
     if len(sizes) > 1:
         raise AnswerError(f"{model.name}: its embeddings have different dimensions: {sizes}")

@@ -16,13 +16,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from textevolve.engine.local import stream
-from textevolve.errors import (
-    AnswerError,
-    BudgetError,
-    CallError,
-    InputError,
-    TooLongError,
-)
+from textevolve.errors import AnswerError, BudgetError, CallError, InputError, TooLongError
 from textevolve.evaluation import Usage
 from textevolve.llm.meter import UsageMeter
 from textevolve.llm.model import Message, Model, Request

@@ -24,11 +24,7 @@ from typing import Any, Self
 from pydantic_core import from_json
 
 from textevolve.errors import FatalModelError, UnavailableError
-from textevolve.evaluation import (
-    Usage,
-    empty_default,
-    sum_usage,
-)
+from textevolve.evaluation import Usage, empty_default, sum_usage
 from textevolve.json_texts import as_object
 from textevolve.llm.model import NOTHING, Model, Request, Response
 from textevolve.llm.prices import usage_of

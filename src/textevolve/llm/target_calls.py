@@ -50,16 +50,7 @@ from textevolve.llm.limiting import Limited, make_buckets
 from textevolve.llm.model import Request, Response
 from textevolve.llm.providers import Key, find_headers, find_key
 from textevolve.llm.refusals import one_line
-from textevolve.llm.targets import (
-    COMMAND,
-    COOKIES,
-    DATA,
-    EVENT,
-    EVENTS,
-    KEY,
-    Target,
-    check_targets,
-)
+from textevolve.llm.targets import COMMAND, COOKIES, DATA, EVENT, EVENTS, KEY, Target, check_targets
 from textevolve.mappings import drop_empty, map_values, pick
 from textevolve.settings import Settings
 from textevolve.system import kill_group

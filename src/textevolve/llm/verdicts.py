@@ -22,22 +22,9 @@ from functools import cache
 from string import ascii_uppercase, digits
 
 from textevolve.engine.local import gather_bounded
-from textevolve.errors import (
-    AnswerError,
-    CapabilityError,
-    InputError,
-    SettingsError,
-)
-from textevolve.evaluation import (
-    sum_usage,
-)
-from textevolve.llm.decisions import (
-    Question,
-    Wire,
-    dump_answers,
-    load_questions,
-    softmax,
-)
+from textevolve.errors import AnswerError, CapabilityError, InputError, SettingsError
+from textevolve.evaluation import sum_usage
+from textevolve.llm.decisions import Question, Wire, dump_answers, load_questions, softmax
 from textevolve.llm.model import Message, Model, Request, Response, TokenLogprobs
 from textevolve.llm.prompts import Template, load_template
 from textevolve.llm.providers import Endpoint, resolve

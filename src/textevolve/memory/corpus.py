@@ -15,13 +15,7 @@ from typing import Literal, TypeAlias
 
 from textevolve.errors import AnswerError
 from textevolve.llm.model import Model, text_hash, text_request
-from textevolve.llm.prompts import (
-    CHARACTERS_A_TOKEN,
-    count_tokens,
-    draw_nonce,
-    fenced,
-    sanitize,
-)
+from textevolve.llm.prompts import CHARACTERS_A_TOKEN, count_tokens, draw_nonce, fenced, sanitize
 from textevolve.llm.structured import require_text
 from textevolve.memory.integration import memory_prompt
 from textevolve.memory.record import (

@@ -36,12 +36,7 @@ from textevolve.llm.prompts import (
     sanitize,
 )
 from textevolve.llm.structured import ask_structured
-from textevolve.memory.extraction import (
-    MOST_TEXT,
-    CreationSettings,
-    DialoguePoint,
-    extract_points,
-)
+from textevolve.memory.extraction import MOST_TEXT, CreationSettings, DialoguePoint, extract_points
 from textevolve.memory.ranking import with_tokens
 from textevolve.memory.record import (
     Add,

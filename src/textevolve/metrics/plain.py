@@ -31,12 +31,7 @@ from textevolve.rows import read_text
 from textevolve.texts.numbers import read_number
 from textevolve.texts.patterns import is_found
 from textevolve.texts.prose import CASE_FOLDS, compose
-from textevolve.texts.quantities import (
-    DecimalMark,
-    DecimalMarks,
-    Quantity,
-    read_last_quantity,
-)
+from textevolve.texts.quantities import DecimalMark, DecimalMarks, Quantity, read_last_quantity
 from textevolve.texts.schema_check import check_schema, find_faults
 from textevolve.user_code import count_required, is_async
 

@@ -26,10 +26,7 @@ from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as SpanMessage
 from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
-from textevolve.errors import (
-    InputError,
-    shorten_error,
-)
+from textevolve.errors import InputError, shorten_error
 from textevolve.json_texts import CONTAINERS, as_array, as_object, is_array, parse_text, write_text
 from textevolve.mappings import omit, pick
 from textevolve.node_eval.judging import Reading

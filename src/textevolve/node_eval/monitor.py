@@ -14,13 +14,7 @@ from __future__ import annotations
 import inspect
 import logging
 from asyncio import CancelledError
-from collections.abc import (
-    Callable,
-    Generator,
-    Hashable,
-    Iterable,
-    Mapping,
-)
+from collections.abc import Callable, Generator, Hashable, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import is_dataclass
 from time import perf_counter, time

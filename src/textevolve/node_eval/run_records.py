@@ -13,12 +13,7 @@ from dataclasses import dataclass
 from types import FrameType, MappingProxyType
 from typing import Any, Generic, TypeVar, cast
 
-from textevolve.evaluation import (
-    EvaluationResult,
-    Failure,
-    empty_default,
-    select_scored,
-)
+from textevolve.evaluation import EvaluationResult, Failure, empty_default, select_scored
 from textevolve.node_eval.evaluators import NodeEvaluator
 from textevolve.node_eval.history import History, HistoryItem, copy_item
 

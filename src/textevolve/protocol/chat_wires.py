@@ -20,13 +20,7 @@ from pydantic_core import from_json, to_json
 from textevolve.evaluation import empty_default
 from textevolve.json_texts import as_array, as_object, is_array, is_object, parse_text
 from textevolve.mappings import drop_none, map_values, pick
-from textevolve.protocol.chat import (
-    CHATS,
-    Completion,
-    CompletionChunk,
-    JsonObject,
-    read_completion,
-)
+from textevolve.protocol.chat import CHATS, Completion, CompletionChunk, JsonObject, read_completion
 from textevolve.protocol.contents import LENGTH, answer_ending, read_loosely
 
 

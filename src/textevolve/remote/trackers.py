@@ -24,11 +24,7 @@ from pydantic import SecretStr
 from textevolve.debate.result import DebateResult
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import InputError, RejectedError
-from textevolve.evaluation import (
-    SPAN_IDS,
-    EvaluationResult,
-    select_scored,
-)
+from textevolve.evaluation import SPAN_IDS, EvaluationResult, select_scored
 from textevolve.judges.opening import JudgedCase
 from textevolve.llm.connections import JsonService
 from textevolve.llm.providers import Key, find_key, split_address

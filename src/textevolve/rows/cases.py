@@ -165,7 +165,8 @@ def cases_of_row(
     first = cases[0]
     columns.pictures += sum(text.startswith("data:image/") for text in first.candidates)
     # Langfuse writes this into a text instead of a medium; the last case has all turns.
-    columns.parts += str(cases[-1]).count("@@@langfuseMedia:")
+    texts = (cases[-1].input, *cases[-1].candidates)
+    columns.parts += sum(text.count("@@@langfuseMedia:") for text in texts)
     if candidate_images and len(candidate_images) != len(first.candidates):
         raise InputError(
             f"{where}: has images for {len(candidate_images)} candidates, and"

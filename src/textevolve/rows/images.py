@@ -16,12 +16,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
 from textevolve.errors import InputError, SettingsError, shorten_error
-from textevolve.images import (
-    IMAGE_LIMIT,
-    IMAGES_PER_CASE,
-    image_url,
-    open_image,
-)
+from textevolve.images import IMAGE_LIMIT, IMAGES_PER_CASE, image_url, open_image
 from textevolve.proxies import name_exemption
 from textevolve.reach import allowed_path, check_address
 from textevolve.rows.tables import STANDARD_INPUT

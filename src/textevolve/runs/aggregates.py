@@ -19,13 +19,7 @@ from textevolve.report import wording
 from textevolve.report.blocks import Block, Cell, Column, Estimate, Plot, Table
 from textevolve.runs.study import RecordStatus, Row
 from textevolve.statistics.comparisons import PairedDifference
-from textevolve.statistics.intervals import (
-    UNIT,
-    Interval,
-    Statistic,
-    cluster_mean,
-    cluster_share,
-)
+from textevolve.statistics.intervals import UNIT, Interval, Statistic, cluster_mean, cluster_share
 
 
 def finite(value: float) -> float | None:

@@ -23,12 +23,7 @@ from collections.abc import (
     Sequence,
 )
 from concurrent.futures import Future
-from contextlib import (
-    aclosing,
-    asynccontextmanager,
-    closing,
-    suppress,
-)
+from contextlib import aclosing, asynccontextmanager, closing, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -53,9 +48,7 @@ from textevolve.mappings import drop_empty, pick, read_fields
 from textevolve.memory_snapshots import RowPins, pin_agents, pin_collections, pin_ranking
 from textevolve.reach import allow_namespace, also_reach
 from textevolve.rows.formats import write_rows
-from textevolve.runs.chains import (
-    describe_chains,
-)
+from textevolve.runs.chains import describe_chains
 from textevolve.runs.cluster import check_spread, spread_cases, spread_run
 from textevolve.runs.identity import (
     Fingerprint,
@@ -79,15 +72,7 @@ from textevolve.spec import files_read, option_properties
 from textevolve.store import labelling as stored_labels
 from textevolve.store.repository import Store
 from textevolve.tracing.opening import open_tracing
-from textevolve.wiring import (
-    Halt,
-    Limits,
-    Mode,
-    Setting,
-    choose_model,
-    never,
-    open_workbench,
-)
+from textevolve.wiring import Halt, Limits, Mode, Setting, choose_model, never, open_workbench
 
 if TYPE_CHECKING:
     from textevolve.store.runs import RunRecord

@@ -57,12 +57,7 @@ from textevolve.runs.aggregates import (
 )
 from textevolve.runs.gates import UNGATED, Gated, draw_gates
 from textevolve.runs.identity import require_same_cases, require_same_ruler
-from textevolve.runs.stored import (
-    Records,
-    StudyRun,
-    name_entries,
-    show_rows,
-)
+from textevolve.runs.stored import Records, StudyRun, name_entries, show_rows
 from textevolve.runs.study import KINDS, AnyStudy, RecordStatus, Row, StudySpec, find_study
 from textevolve.statistics.comparisons import PairedDifference, compare_pairs
 from textevolve.store import records, served

@@ -15,14 +15,7 @@ from textevolve.reach import add_files
 from textevolve.report.files import check_target, open_target
 from textevolve.runs import driver
 from textevolve.runs.gates import UNGATED, Gated
-from textevolve.runs.report import (
-    ROWS,
-    WHOLE,
-    ListedRun,
-    check_format,
-    list_studies,
-    write_output,
-)
+from textevolve.runs.report import ROWS, WHOLE, ListedRun, check_format, list_studies, write_output
 from textevolve.runs.stored import STANDING, Records, StudyRun, read_records
 from textevolve.runs.study import AnyStudy
 from textevolve.store import served

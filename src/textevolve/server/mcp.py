@@ -23,10 +23,7 @@ from mcp import types
 from mcp.server import Server as McpServer
 from mcp.server import ServerRequestContext
 from mcp.server.stdio import stdio_server
-from mcp.server.streamable_http_manager import (
-    StreamableHTTPASGIApp,
-    StreamableHTTPSessionManager,
-)
+from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, StreamableHTTPSessionManager
 
 import textevolve
 from textevolve.errors import InputError

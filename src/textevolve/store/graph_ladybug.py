@@ -17,10 +17,7 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.engine import Connection
 
-from textevolve.errors import (
-    StoreError,
-    shorten_error,
-)
+from textevolve.errors import StoreError, shorten_error
 from textevolve.memory.record import Collection
 from textevolve.store.database import Database
 from textevolve.store.memories import StoredMemories

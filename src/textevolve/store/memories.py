@@ -18,15 +18,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from sqlalchemy import (
-    Row,
-    Select,
-    and_,
-    func,
-    literal,
-    or_,
-    select,
-)
+from sqlalchemy import Row, Select, and_, func, literal, or_, select
 from sqlalchemy.engine import Connection
 
 from textevolve.errors import ConflictError, InputError, NotFoundError
@@ -65,12 +57,7 @@ from textevolve.store.memory_rows import (
     read_tokens,
 )
 from textevolve.store.resource_rows import fetch_one, insert_rows, namespace_id, update_where
-from textevolve.store.tables import (
-    memories,
-    mentions,
-    sources,
-    uses,
-)
+from textevolve.store.tables import memories, mentions, sources, uses
 
 P = ParamSpec("P")
 T = TypeVar("T")

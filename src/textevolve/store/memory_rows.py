@@ -17,13 +17,7 @@ from sqlalchemy import ColumnElement, Row, and_, or_, select
 from sqlalchemy.engine import Connection
 
 from textevolve.errors import InputError
-from textevolve.memory.record import (
-    Collection,
-    MemoryRecord,
-    Origin,
-    Relation,
-    Vector,
-)
+from textevolve.memory.record import Collection, MemoryRecord, Origin, Relation, Vector
 from textevolve.store.resource_rows import (
     ResourceTable,
     build,
@@ -32,11 +26,7 @@ from textevolve.store.resource_rows import (
     mapping_of,
     require_row,
 )
-from textevolve.store.tables import (
-    collections,
-    memories,
-    versions,
-)
+from textevolve.store.tables import collections, memories, versions
 
 T = TypeVar("T")
 AT_ONCE = 500

@@ -23,12 +23,7 @@ from sqlalchemy import URL, Engine, create_engine, event, make_url
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
-from textevolve.errors import (
-    ConflictError,
-    StoreAwayError,
-    StoreError,
-    shorten_error,
-)
+from textevolve.errors import ConflictError, StoreAwayError, StoreError, shorten_error
 from textevolve.settings import StoreAddress
 from textevolve.store import tables
 from textevolve.store.dialects import (

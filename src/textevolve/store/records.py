@@ -19,13 +19,7 @@ from sqlalchemy.engine import Connection, Row
 from textevolve.evaluation import empty_default
 from textevolve.mappings import map_values
 from textevolve.store.dialects import insert_into
-from textevolve.store.documents import (
-    bytes_to_text,
-    intact,
-    pack,
-    text_to_bytes,
-    unpack_json_bytes,
-)
+from textevolve.store.documents import bytes_to_text, intact, pack, text_to_bytes, unpack_json_bytes
 from textevolve.store.resource_rows import delete_where, match
 from textevolve.store.tables import records
 

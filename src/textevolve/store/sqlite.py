@@ -20,12 +20,7 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
-from textevolve.errors import (
-    InputError,
-    StoreAwayError,
-    StoreError,
-    shorten_error,
-)
+from textevolve.errors import InputError, StoreAwayError, StoreError, shorten_error
 from textevolve.store import tables
 from textevolve.store.dialects import (
     CALL_COLUMNS,

@@ -65,15 +65,7 @@ from textevolve.rows import Placed, place_rows, read_rows
 from textevolve.rows.columns import column_text
 from textevolve.runs.chains import chains_among, reject_rehearsal
 from textevolve.runs.estimate import open_editor, open_metric_of
-from textevolve.runs.study import (
-    Asks,
-    Row,
-    Study,
-    json_decoder,
-    last_record,
-    note_step,
-    row_status,
-)
+from textevolve.runs.study import Asks, Row, Study, json_decoder, last_record, note_step, row_status
 from textevolve.spans import loop_span
 from textevolve.spec import option
 from textevolve.studies.programs import OpenedProgram, keeps_rows, open_program

@@ -59,12 +59,7 @@ from textevolve.report.blocks import (
 )
 from textevolve.report.html import html_fragment
 from textevolve.rows.columns import find_title, prompt_text
-from textevolve.runs.aggregates import (
-    Aggregates,
-    describe_variants,
-    draw_aggregates,
-    join_clusters,
-)
+from textevolve.runs.aggregates import Aggregates, describe_variants, draw_aggregates, join_clusters
 from textevolve.runs.chains import chains_among, open_chain_named
 from textevolve.runs.study import Asks, Row, Study, json_decoder, record_status, write_json
 from textevolve.settings import Settings

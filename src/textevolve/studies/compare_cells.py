@@ -14,9 +14,7 @@ from typing import Any, TypeAlias
 
 from textevolve.agents.simulated_user import ConversationEnd, SimulatedUser, write_message
 from textevolve.engine.local import gather_bounded
-from textevolve.errors import (
-    InputError,
-)
+from textevolve.errors import InputError
 from textevolve.evaluation import (
     CHECKS,
     EQUAL_TO,
@@ -69,12 +67,7 @@ from textevolve.studies.conversations import (
 )
 from textevolve.studies.row_values import RowValues
 from textevolve.studies.rows import ask_target, write_request
-from textevolve.trajectory import (
-    NO_ANSWER,
-    RECORDED,
-    Trajectory,
-    read_trajectory,
-)
+from textevolve.trajectory import NO_ANSWER, RECORDED, Trajectory, read_trajectory
 from textevolve.user_code import OWN
 from textevolve.wiring import Workbench
 

@@ -47,13 +47,7 @@ from textevolve.studies.conversations import (
     USER_COLUMNS,
     check_conversations,
 )
-from textevolve.studies.row_values import (
-    Draws,
-    is_random,
-    keep_values,
-    read_sent_chat,
-    wants_row,
-)
+from textevolve.studies.row_values import Draws, is_random, keep_values, read_sent_chat, wants_row
 from textevolve.studies.rows import EqualRows, RowNames, check_body
 from textevolve.texts.placeholders import Hidden, check_spelling, find_placeholders
 from textevolve.trajectory import RECORDED, TRAJECTORY_FIELDS, Trajectory, read_trajectory

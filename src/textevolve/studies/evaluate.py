@@ -58,14 +58,7 @@ from textevolve.mappings import drop_none, omit, pick, read_fields
 from textevolve.metrics.plain import NO_NUMBER, require_one_mark
 from textevolve.reach import is_file
 from textevolve.report import wording
-from textevolve.report.blocks import (
-    Block,
-    Entry,
-    Matrix,
-    MatrixRow,
-    Note,
-    Report,
-)
+from textevolve.report.blocks import Block, Entry, Matrix, MatrixRow, Note, Report
 from textevolve.report.html import html_fragment
 from textevolve.rows import SUFFIXES, is_row_file, names_rows, read_argument
 from textevolve.rows.cases import CaseLike, RowReading, read_cases, take_cases

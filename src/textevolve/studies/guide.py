@@ -23,12 +23,7 @@ from textevolve.judges.opening import describe_limit
 from textevolve.llm.meter import UsageMeter
 from textevolve.llm.model import Request, text_hash, text_request
 from textevolve.llm.prompts import draw_nonce, fenced, load_template, prompt_versions
-from textevolve.loops.attempt import (
-    failure_of_output,
-    open_step,
-    stop_if_skipped,
-    within_time,
-)
+from textevolve.loops.attempt import failure_of_output, open_step, stop_if_skipped, within_time
 from textevolve.mappings import read_fields
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Note, Report, Section, Texts

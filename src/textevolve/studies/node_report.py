@@ -14,13 +14,7 @@ from typing import Any, TypeAlias
 from pydantic import BaseModel
 
 from textevolve.errors import InputError, MismatchError
-from textevolve.evaluation import (
-    Case,
-    EvaluationResult,
-    Failure,
-    Result,
-    select_scored,
-)
+from textevolve.evaluation import Case, EvaluationResult, Failure, Result, select_scored
 from textevolve.json_texts import as_array, as_object
 from textevolve.mappings import read_fields
 from textevolve.node_eval.history import HistoryItem
@@ -35,17 +29,7 @@ from textevolve.node_eval.traces import (
     parse_node,
 )
 from textevolve.report import wording
-from textevolve.report.blocks import (
-    Block,
-    Branch,
-    Column,
-    Note,
-    Report,
-    Table,
-    Texts,
-    Tone,
-    Tree,
-)
+from textevolve.report.blocks import Block, Branch, Column, Note, Report, Table, Texts, Tone, Tree
 from textevolve.runs.study import Row
 
 # The records of a study of nodes (steps of an agent): each node with its results, and the unusable

@@ -11,14 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Annotated, Any, ClassVar
 
 import yaml
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    create_model,
-    model_validator,
-)
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model, model_validator
 
 from textevolve.debate.profile import Profile, parse_profile
 from textevolve.errors import BudgetError, CallError, InputError

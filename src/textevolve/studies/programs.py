@@ -16,13 +16,7 @@ from typing import Any, TypeAlias
 from textevolve.errors import AnswerError, InputError
 from textevolve.evaluation import Usage
 from textevolve.json_texts import is_array, is_mapping
-from textevolve.llm.chains.chain import (
-    ENDINGS,
-    Chain,
-    PromptSet,
-    load_chain,
-    read_prompts,
-)
+from textevolve.llm.chains.chain import ENDINGS, Chain, PromptSet, load_chain, read_prompts
 from textevolve.llm.chains.chat_template import (
     ChatTemplate,
     Slot,

@@ -13,13 +13,7 @@ from difflib import SequenceMatcher
 from itertools import chain, pairwise
 from typing import Annotated, Any, TypeAlias, cast
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    TypeAdapter,
-    ValidationError,
-    WithJsonSchema,
-)
+from pydantic import AfterValidator, BeforeValidator, TypeAdapter, ValidationError, WithJsonSchema
 from pydantic_core import from_json
 
 from textevolve.debate.profile import Profile, build_profile, load_profile

@@ -10,13 +10,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar
 
 from textevolve.engine import sync
 from textevolve.errors import InputError, TextEvolveError, UnjudgedError
-from textevolve.evaluation import (
-    Case,
-    EvaluationResult,
-    Evaluator,
-    check_case,
-    select_scored,
-)
+from textevolve.evaluation import Case, EvaluationResult, Evaluator, check_case, select_scored
 from textevolve.rows import read_argument
 from textevolve.rows.columns import join_passages
 from textevolve.testing.session import JudgingSession, find_session

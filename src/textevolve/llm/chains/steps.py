@@ -21,13 +21,7 @@ from typing import Any, ClassVar, Literal, TypeAlias, cast, get_type_hints
 from pydantic import BaseModel
 
 from textevolve.contents import digest_object
-from textevolve.errors import (
-    AnswerError,
-    CallError,
-    CapabilityError,
-    InputError,
-    TextEvolveError,
-)
+from textevolve.errors import AnswerError, CallError, CapabilityError, InputError, TextEvolveError
 from textevolve.evaluation import empty_default, mend_texts
 from textevolve.llm.chains.chat_template import ChatTemplate, find_value, take_template, value_text
 from textevolve.llm.chains.langchain_prompts import find_langchain_prompt

@@ -12,13 +12,7 @@ tests use the real client with this server.
 
 from textevolve.llm.testing.answers import Answer, instance
 from textevolve.llm.testing.batches import BatchFault, ScriptedBatches
-from textevolve.llm.testing.faults import (
-    Fault,
-    WindowLimit,
-    faults,
-    misbehave,
-    seen_images,
-)
+from textevolve.llm.testing.faults import Fault, WindowLimit, faults, misbehave, seen_images
 from textevolve.llm.testing.server import Script, ScriptedServer, serve_in_process
 
 __all__ = [

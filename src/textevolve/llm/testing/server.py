@@ -38,13 +38,7 @@ from textevolve.llm.testing.answers import (
     drawn_embedding,
 )
 from textevolve.llm.testing.batches import ScriptedBatches
-from textevolve.llm.testing.faults import (
-    CONTENT,
-    TRANSIENT,
-    Fault,
-    faults,
-    misbehave,
-)
+from textevolve.llm.testing.faults import CONTENT, TRANSIENT, Fault, faults, misbehave
 from textevolve.protocol.chat import write_embeddings
 from textevolve.protocol.chat_wires import CHAT_WIRES
 from textevolve.protocol.contents import Wire

@@ -37,12 +37,7 @@ from textevolve.loops.calibration.rewriting import (
     write_reflection,
 )
 from textevolve.loops.calibration.search import ROUND, SEED, TemplateSearch, seeded, shuffle
-from textevolve.loops.calibration.trial_runner import (
-    MOST_CLASSES,
-    PROMPT,
-    Example,
-    TrialOutcome,
-)
+from textevolve.loops.calibration.trial_runner import MOST_CLASSES, PROMPT, Example, TrialOutcome
 from textevolve.texts.prose import OTHER_STOPS
 
 SHOTS = (2, 4, 8)

@@ -16,14 +16,7 @@ from functools import cache
 from itertools import accumulate, zip_longest
 from typing import Annotated, Any, cast
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    StringConstraints,
-    create_model,
-)
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, create_model
 
 from textevolve.errors import AnswerError
 from textevolve.llm.model import Message, Model, Request, Response, draw_sample, text_request

@@ -22,13 +22,7 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from textevolve.engine.local import gather_bounded
-from textevolve.errors import (
-    AnswerError,
-    BudgetError,
-    CallError,
-    InputError,
-    RejectedError,
-)
+from textevolve.errors import AnswerError, BudgetError, CallError, InputError, RejectedError
 from textevolve.evaluation import (
     Case,
     EvaluationResult,
@@ -61,12 +55,7 @@ from textevolve.rows.columns import (
 )
 from textevolve.spans import step_span
 from textevolve.statistics.comparisons import fewest_units
-from textevolve.texts.placeholders import (
-    Hidden,
-    check_spelling,
-    fill,
-    require_placeholders,
-)
+from textevolve.texts.placeholders import Hidden, check_spelling, fill, require_placeholders
 
 MOST_CLASSES = 12
 """The number of different labels up to which they count as classes."""

@@ -39,14 +39,7 @@ from textevolve.json_texts import CONTAINERS, is_mapping, parse_text
 from textevolve.judges.judge import Judge
 from textevolve.judges.opening import Judges, keep_whole
 from textevolve.judges.rubric import is_rubric_name
-from textevolve.llm.decisions import (
-    Answer,
-    Decision,
-    Question,
-    decide,
-    log_odds,
-    softmax,
-)
+from textevolve.llm.decisions import Answer, Decision, Question, decide, log_odds, softmax
 from textevolve.llm.model import JournalEntry, Model, Response
 from textevolve.mappings import omit
 from textevolve.protocol.decisions import state_text

@@ -33,12 +33,7 @@ from textevolve.server.openai.requests import (
     read_json_body,
     read_own_request,
 )
-from textevolve.server.openai.responses import (
-    as_chat,
-    read_responses,
-    write_events,
-    write_response,
-)
+from textevolve.server.openai.responses import as_chat, read_responses, write_events, write_response
 from textevolve.server.openai.served import (
     SESSION,
     answer_as_agent,

@@ -16,19 +16,9 @@ from markupsafe import Markup
 import textevolve
 from textevolve.images import image_facts
 from textevolve.report import wording
-from textevolve.report.blocks import (
-    Block,
-    describe_entry,
-    first_text,
-    main_score,
-    shade,
-)
+from textevolve.report.blocks import Block, describe_entry, first_text, main_score, shade
 from textevolve.report.html import draw_blocks, open_templates
-from textevolve.server.errors import (
-    ApiError,
-    bad_request,
-    respond_error,
-)
+from textevolve.server.errors import ApiError, bad_request, respond_error
 from textevolve.server.guard import parse_form, root_of
 from textevolve.server.identity import THIS_MACHINE
 

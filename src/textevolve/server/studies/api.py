@@ -19,14 +19,7 @@ from textevolve.errors import InputError
 from textevolve.evaluation import Case, check_images
 from textevolve.json_texts import is_object
 from textevolve.mappings import omit
-from textevolve.remote.wire import (
-    CasePart,
-    RecordPage,
-    ResumePart,
-    RunDetail,
-    RunPage,
-    RunPart,
-)
+from textevolve.remote.wire import CasePart, RecordPage, ResumePart, RunDetail, RunPage, RunPart
 from textevolve.runs import driver
 from textevolve.runs.driver import Launch
 from textevolve.runs.study import find_study, kinds, read_study, schema_of

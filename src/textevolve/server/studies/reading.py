@@ -15,13 +15,7 @@ from typing import IO, Any, Literal, TypeAlias, TypeVar, cast
 
 from pydantic import TypeAdapter
 
-from textevolve.errors import (
-    InputError,
-    NotFoundError,
-    StoreAwayError,
-    StoreError,
-    TextEvolveError,
-)
+from textevolve.errors import InputError, NotFoundError, StoreAwayError, StoreError, TextEvolveError
 from textevolve.evaluation import Usage
 from textevolve.mappings import omit, read_fields
 from textevolve.remote.wire import (

@@ -35,12 +35,7 @@ from textevolve.memory.creation import (
     keep_points,
     read_decisions,
 )
-from textevolve.memory.extraction import (
-    MOST_TEXT,
-    CreationSettings,
-    DialoguePoint,
-    extract_points,
-)
+from textevolve.memory.extraction import MOST_TEXT, CreationSettings, DialoguePoint, extract_points
 from textevolve.memory.record import ChangeSource, DialogueTurn, check_times
 from textevolve.memory_snapshots import find_collection
 from textevolve.messages import list_messages
