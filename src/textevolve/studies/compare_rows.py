@@ -155,6 +155,7 @@ def row_cases(
         logging.getLogger("textevolve").warning(UNAPPLIED, of_checks[0])
     has_functions = not all(map(is_shipped, spec.metric))
     takes_whole = wants_row(spec.metric, objects)
+    chats = dict.fromkeys((*asked, input_column(spec, columns.shown)))
     unsent: list[str] = []
     # With `each_turn` a chat stays JSON, from which its turns are read.
     write_output = column_text if spec.each_turn else prompt_text
@@ -164,14 +165,9 @@ def row_cases(
         if spec.label is not None and label in (None, []):
             raise InputError(f"{where}: the label column '{spec.label}' is missing or empty")
         refuse_object(label, spec.label or "", where)
-        images: tuple[str, ...] = row.get(IMAGES, ())
-        for name in dict.fromkeys((*asked, input_column(spec, columns.shown))):
-            chat = read_chat(row.get(name), Pictures(images, IMAGES_PER_CASE)) or ()
-            # The answer at the end is not sent.
-            before = [turn.images for turn in chat if turn.speaker != ASSISTANT]
-            images = before[-1] if before else images
-            if chat and (chat[-1].images != images or any(turn.others for turn in chat)):
-                unsent.append(where)
+        images, is_sent_whole = _gather_pictures(row, chats)
+        if not is_sent_whole:
+            unsent.append(where)
         if IMAGES in row:
             names_of_images = " ".join(f"(image {n})" for n, _ in enumerate(row[IMAGES], 1))
             row = {**row, IMAGES: names_of_images}
@@ -221,6 +217,23 @@ def row_cases(
             len(placed),
             unsent[0],
         )
+
+
+def _gather_pictures(row: Mapping[str, Any], names: Iterable[str]) -> tuple[tuple[str, ...], bool]:
+    """Return the images of a row and of its chats in the named columns, and whether all parts of
+    the chats are sent."""
+    images: tuple[str, ...] = row.get(IMAGES, ())
+    is_sent_whole = True
+
+    for name in names:
+        chat = read_chat(row.get(name), Pictures(images, IMAGES_PER_CASE)) or ()
+        # The answer at the end is not sent.
+        before = [turn.images for turn in chat if turn.speaker != ASSISTANT]
+        images = before[-1] if before else images
+        if chat and (chat[-1].images != images or any(turn.others for turn in chat)):
+            is_sent_whole = False
+
+    return images, is_sent_whole
 
 
 def applies_checks(spec: CompareSpec) -> bool:
