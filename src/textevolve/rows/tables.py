@@ -186,8 +186,10 @@ def _standard_input(errors: str) -> IO[str]:
         raise InputError("standard input: is closed")
     stdin: Any = sys.stdin
     with suppress(AttributeError):  # another stream in its place is read as it stands
-        # What is looked at stays in the buffer.
-        stdin.reconfigure(encoding=_find_encoding(stdin.buffer.peek(4)[:4]), errors=errors)
+        # What is looked at stays in the buffer; a stream in memory cannot be looked at.
+        peek = getattr(stdin.buffer, "peek", None)
+        beginning = b"" if peek is None else peek(4)[:4]
+        stdin.reconfigure(encoding=_find_encoding(beginning), errors=errors)
     return stdin
 
 
