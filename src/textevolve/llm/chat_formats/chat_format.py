@@ -119,7 +119,7 @@ def _read(message: Mapping[str, Any], place: int) -> dict[str, Any]:
 
     thought = str(message.get("reasoning_content") or "")
 
-    return make_message(str(role), read_text(message.get("content"), place), thought)
+    return make_message(str(role), join_text_parts(message.get("content"), place), thought)
 
 
 def make_message(role: str, text: str, thought: str = "") -> dict[str, Any]:
@@ -127,7 +127,7 @@ def make_message(role: str, text: str, thought: str = "") -> dict[str, Any]:
     return {"role": role, "content": text} | ({"reasoning_content": thought} if thought else {})
 
 
-def read_text(content: Any, place: int) -> str:
+def join_text_parts(content: Any, place: int) -> str:
     """Return a content as one text.
 
     Raises:

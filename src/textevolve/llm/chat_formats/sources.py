@@ -29,7 +29,7 @@ from typing import Any
 from textevolve.errors import InputError, SettingsError
 from textevolve.evaluation import empty_default
 from textevolve.json_texts import as_array, as_object, is_object
-from textevolve.llm.chat_formats.chat_format import read_text
+from textevolve.llm.chat_formats.chat_format import join_text_parts
 from textevolve.llm.gguf import read_tokenizer
 from textevolve.mappings import drop_none, first_of
 from textevolve.settings import today
@@ -413,7 +413,7 @@ def _join_parts(message: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the message with its text parts as one text, which is empty if it has no content, as
     of one that only calls tools. Parts that are no texts stay."""
     with suppress(InputError):
-        return {**message, "content": read_text(message.get("content") or "", 0)}
+        return {**message, "content": join_text_parts(message.get("content") or "", 0)}
     return message
 
 
