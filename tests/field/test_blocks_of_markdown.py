@@ -4,6 +4,8 @@ The right headings are those of CommonMark, as markdown-it reads them, and a row
 of code is whole if one chunk has it.
 """
 
+from itertools import chain
+
 import pytest
 from markdown_it import MarkdownIt
 
@@ -24,6 +26,11 @@ DOCUMENTS = {
 }
 
 
+def list_titles(chunks):
+    """Return the headings of all chunks, one after another."""
+    return list(chain.from_iterable(chunk.headings for chunk in chunks))
+
+
 @pytest.mark.parametrize("text", DOCUMENTS.values(), ids=DOCUMENTS)
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 def test_headings_are_those_of_commonmark(text, end):
@@ -33,7 +40,7 @@ def test_headings_are_those_of_commonmark(text, end):
     ]
     written = text.replace("\n", end)
     chunks = list(split_document(written, "markdown", 64))
-    assert list(dict.fromkeys(title for chunk in chunks for title in chunk.headings)) == right
+    assert list(dict.fromkeys(list_titles(chunks))) == right
     assert "".join(chunk.text for chunk in chunks) == written
 
 
@@ -42,7 +49,7 @@ def test_headings_are_those_of_commonmark(text, end):
 )
 def test_fields_have_no_headings(fields):
     chunks = list(split_document(f"{fields}\nWords.\n\n# Fees\n\nTwo.\n", "markdown", 64))
-    assert {title for chunk in chunks for title in chunk.headings} == {"Fees"}
+    assert set(list_titles(chunks)) == {"Fees"}
 
 
 LINES = {

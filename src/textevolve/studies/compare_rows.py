@@ -90,7 +90,8 @@ def take_rows(
 
 
 SHOWN = "; {NAME} is filled in within a prompt, not within the value of another column"
-"""What is said of an unread column whose name stands in braces in a value of the first rows."""
+"""The advice added to the warning about unread columns, if a value of the first rows has the name
+of one in braces."""
 
 
 @dataclass(frozen=True, slots=True)

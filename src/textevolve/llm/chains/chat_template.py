@@ -28,7 +28,7 @@ NAME = r"[^\W\d][\w\p{M}]*(?:\.(?:[^\W\d][\w\p{M}]*|\d+))*"
 of a list by its number from 0."""
 
 PATH = "a name, its field or its item ({name.field}, {name.0}), without a format, filter or loop"
-"""What a slot can be, for messages."""
+"""The forms that a slot of a template may have, as error messages name them."""
 _BRACKETS = regex.compile(
     r"\{\{?\s*([^\W\d][\w\p{M}]*)((?:\.\w+|\[\d+\]|\[(['\"])\w+\3\])+)\s*\}\}?"
 )
