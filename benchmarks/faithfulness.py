@@ -7,6 +7,8 @@ A claim is good if its page supports it; partly supported and unsupported ones a
 claims, by a hash of their id, chooses the threshold of each judge (the one of the best balanced
 accuracy), the other half reports at that threshold. `--half choose` shows the half that chooses.
 
+`--characters` leaves out longer pages: a model on two cores reads about 30 tokens a second.
+
 The judges are asked by `textevolve bench agreement`, one at a time, with its journal in `--store`,
 so that the script can be stopped at any time and started again. `look:facts` asks no model.
 """
@@ -35,6 +37,7 @@ JUDGES = ("look:facts", "faithfulness", "probe", "decide")
 # The others see the page in the instruction.
 READS_CONTEXT = ("look:facts", "faithfulness")
 DRAWS = 2000
+SHIPPED_THRESHOLD = 0.5
 TASK = "Write one sentence that the page supports."
 
 
@@ -140,10 +143,13 @@ def main() -> None:
     parser.add_argument("--judge", action="append", help=f"default: {', '.join(JUDGES)}")
     parser.add_argument("--model")
     parser.add_argument("--limit", type=int, help="the most claims of each half")
+    parser.add_argument("--characters", type=int, help="the longest page whose claims are read")
     parser.add_argument("--store", type=Path, default=Path("build/faithfulness.db"))
     options = parser.parse_args()
 
     claims = read_claims(options.claims)
+    if options.characters is not None:
+        claims = [claim for claim in claims if len(claim.page) <= options.characters]
     halves = {half: [c for c in claims if in_half(c, half)] for half in ("choose", "report")}
     halves = {half: of_half[: options.limit] for half, of_half in halves.items()}
     chooses = halves["choose"]
@@ -157,11 +163,13 @@ def main() -> None:
         scores, labels = arrange(shown, verdicts)
         low, high = resample(scores, labels, threshold)
         area = area_under_curve(scores, labels.astype(np.float64))
+        shipped = balance(scores, labels, SHIPPED_THRESHOLD)
         print(
             f"{judge}: balanced accuracy {balance(scores, labels, threshold):.1%}"
             f" [{low:.1%}, {high:.1%}] from {threshold:.3g} on; AUC {area.value:.2f}"
-            f" [{area.interval.low:.2f}, {area.interval.high:.2f}]; scored {len(scores)} of"
-            f" {len(shown)}; a claim {verdicts.tokens:,.0f} tokens, {verdicts.seconds:.1f} s"
+            f" [{area.interval.low:.2f}, {area.interval.high:.2f}]; {shipped:.1%} from"
+            f" {SHIPPED_THRESHOLD} on; scored {len(scores)} of {len(shown)};"
+            f" a claim {verdicts.tokens:,.0f} tokens, {verdicts.seconds:.1f} s"
         )
 
 
