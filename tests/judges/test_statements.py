@@ -107,13 +107,34 @@ def test_average_precision_is_its_definition(relevant):
 
 @pytest.mark.parametrize("statements", [[], [" ", "\n"]])
 async def test_where_nothing_is_claimed_the_score_is_missing(statements):
-    evaluation, records = await judge("faithfulness", answering(statements, {}))
+    refusal = replace(CASE, candidates=("I do not know that.",))
+    evaluation, records = await judge("faithfulness", answering(statements, {}), refusal)
     (result,) = evaluation.result
     assert isinstance(result, Failure)
     assert result.kind == "failed"
     assert "no statement that could be scored" in result.reason
     assert evaluation.coverage == 0
     assert len(records) == 1
+
+
+async def test_a_sentence_in_which_a_small_model_sees_no_claim_is_asked_about_again():
+    plain = "Their third album came out in 2004."
+    refusal = "I do not know the album of 2004."
+
+    def script(body, number):
+        if body.get("max_tokens") != 1:
+            return Answer(text='{"statements": []}')
+        if "claim something" in text_of(body):
+            return Answer(yes=0.4 if "I do not know" in text_of(body) else 0.9)
+        return Answer(yes=0.7)
+
+    two = replace(CASE, candidates=(plain, refusal))
+    evaluation, records = await judge("faithfulness", script, two)
+    scored, failed = evaluation.result
+    assert scored.score == pytest.approx(0.7)
+    assert scored.metadata["parts"] == 1
+    assert "no statement that could be scored" in failed.reason
+    assert len(records) == 5
 
 
 @pytest.mark.parametrize("text", ["I cannot help with that.", '{"statements": [1]}'])

@@ -157,10 +157,15 @@ class LookJudge(PlainJudge):
         return EvaluationResult(score, reaches(score, threshold), feedback, {"log_odds": odds})
 
 
+def find_facts(text: str) -> list[str]:
+    """Return the numbers of a text, and its names apart from the first words of sentences."""
+    return [*_NUMBER.findall(text), *_NAME.findall(text)]
+
+
 def _grade_facts(case: Case, text: str, threshold: float) -> EvaluationResult | Failure:
     if case.context is None:
         return Failure("failed", "look:facts needs the case's context, and it has none")
-    facts = [*_NUMBER.findall(text), *_NAME.findall(text)]
+    facts = find_facts(text)
     if not facts:
         return Failure("failed", "the text has no number and no name to compare")
 

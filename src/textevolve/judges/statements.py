@@ -32,6 +32,7 @@ from textevolve.judges.context import (
     require_field,
 )
 from textevolve.judges.judge import judge
+from textevolve.judges.plain import find_facts
 from textevolve.llm.decisions import probability
 from textevolve.llm.model import Message, Request
 from textevolve.llm.prompts import image_rules
@@ -166,6 +167,11 @@ class ContextPrecision(StatementJudge):
     )
 
 
+_CLAIM = StatementCheck(
+    "Does the text claim something that could be right or wrong?", "Text", (), mean
+)
+
+
 async def _examine(context: JudgeContext, check: StatementCheck, answer: str) -> EvaluationResult:
     """Check the parts of one answer, and return its result.
 
@@ -214,7 +220,7 @@ def _rules(context: JudgeContext, *, images: bool = True) -> Message:
 async def _list_statements(context: JudgeContext, text: str) -> tuple[str, ...]:
     """Ask for a list of the statements of a text, without duplicates. A text of one sentence that
     claims anything is its own statement, whatever a model makes of it. If no list can be parsed,
-    the sentences are the statements.
+    the sentences are the statements; if it is empty, those that a second question calls claims.
 
     Raises:
         AnswerError: the text has no statements. ModelError: the call failed.
@@ -242,10 +248,31 @@ async def _list_statements(context: JudgeContext, text: str) -> tuple[str, ...]:
     lines = [" ".join(line.split()) for line in answer.value.statements]
     statements = tuple(dict.fromkeys(filter(None, lines)))
     if not statements:
-        # A greeting, a refusal or "I do not know." claims nothing, also in one sentence.
-        raise AnswerError("the text has no statement that could be scored")
+        statements = await _find_claims(context, sentences)
 
     return sentences if len(sentences) == 1 else statements
+
+
+async def _find_claims(context: JudgeContext, sentences: Sequence[str]) -> tuple[str, ...]:
+    """Return the claims among sentences in which a model found no statement. Small models find none
+    in one plain sentence of seven, so each with a number or a name is asked about once more.
+
+    Raises:
+        AnswerError: no sentence claims anything, as in a greeting, a refusal or "I do not know."
+        ModelError: a call failed.
+    """
+    claims: list[str] = []
+    telling = [sentence for sentence in sentences if find_facts(sentence)]
+    if telling:
+        reading = await _probe_parts(context, _CLAIM, "", telling)
+        for sentence, odds in zip(telling, reading.log_odds, strict=True):
+            if odds > 0:
+                claims.append(sentence)
+
+    if not claims:
+        raise AnswerError("the text has no statement that could be scored")
+
+    return tuple(claims)
 
 
 async def _probe_parts(
