@@ -16,6 +16,7 @@ from textevolve.json_texts import (
     is_mapping,
     is_object,
     is_sequence,
+    parse_printed,
     parse_text,
     write_text,
 )
@@ -134,13 +135,13 @@ def passage_text(passage: object) -> str | None:
 
 
 def read_contexts(value: object, where: str) -> tuple[str, ...]:
-    """Read passages from a text, a list of texts, a list of objects with a text, or JSON of any of
-    these.
+    """Read passages from a text, a list of texts, a list of objects with a text, or a text
+    that is one of these as JSON or Python writes it.
 
     Raises:
         InputError: a passage has no text; names `where`.
     """
-    parsed = parse_text(value)
+    parsed = parse_printed(parse_text(value))
     items = parsed if is_sequence(parsed) else [parsed]
     texts: list[str] = []
 

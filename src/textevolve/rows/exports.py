@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from textevolve.errors import InputError
-from textevolve.json_texts import as_array, as_object, find_path
+from textevolve.json_texts import as_array, as_object, find_path, parse_printed
 from textevolve.mappings import drop_empty, first_of, omit
 from textevolve.messages import fields_of, is_message
 
@@ -51,8 +51,9 @@ class KnownExport:
         for column, paths in self.paths.items():
             for path in () if column in own_names else paths:
                 if (value := find_path(row, path)) is not None:
-                    is_joined = column in self.joined and isinstance(value, str)
-                    values[column] = _JOIN.split(value) if is_joined else value
+                    read = parse_printed(value) if column in self.joined else value
+                    is_joined = column in self.joined and isinstance(read, str)
+                    values[column] = _JOIN.split(value) if is_joined else read
                     roots.add(path.partition(".")[0])
                     break
 
