@@ -11,6 +11,7 @@ import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from urllib.parse import unquote
 
 from textevolve.errors import InputError
 from textevolve.json_texts import is_mapping
@@ -99,7 +100,8 @@ def open_image(value: object) -> object:
     if not isinstance(value, str):
         return value
 
-    content = decode_base64(value.rpartition(";base64,")[2])
+    # Base64 has neither a comma nor a per cent sign, so the marker may be written in any way.
+    content = decode_base64(unquote(value.rpartition(",")[2]))
 
     return content if image_kind(content) else value
 

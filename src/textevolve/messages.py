@@ -567,7 +567,9 @@ def drop_thoughts(value: object) -> object:
 DATA = ("data", "base64", "bytes", "b64_json", "file_data", "content")
 """The fields that may hold the bytes of a medium."""
 MIME_TYPES = ("mime_type", "mimeType", "media_type", "mediaType")
-_DATA_ADDRESS = re.compile(r"data:(\w+)/[\w.+-]+(?:;[\w=.+-]+)*;base64,[A-Za-z0-9+/=_%-]*")
+_DATA_ADDRESS = re.compile(
+    r"data:(?:(\w+)/[\w.+-]+)?(?:; ?[\w=.+\"-]+)*; ?base64,[A-Za-z0-9+/=_%-]*", re.IGNORECASE
+)
 _LONG_RUN = re.compile(r"[A-Za-z0-9+/_-]{400,}={0,2}")
 
 
@@ -575,7 +577,9 @@ def drop_media(value: object) -> object:
     """Return data with a mark such as `<image>` for each embedded medium: nobody can read its
     bytes, and a judge would have to pay for them."""
     if isinstance(value, str):
-        text = _DATA_ADDRESS.sub(lambda match: f"<{MEDIA.get(match[1], 'file')}>", value)
+        text = _DATA_ADDRESS.sub(
+            lambda match: f"<{MEDIA.get(str(match[1]).lower(), 'file')}>", value
+        )
         return _LONG_RUN.sub(_name_data, text)
     if is_sequence(value):
         return list(map(drop_media, value))

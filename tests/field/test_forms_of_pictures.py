@@ -6,6 +6,7 @@ The right bytes are those of the file, by Python's base64; a picture that is els
 import json
 import textwrap
 from base64 import b64encode
+from urllib.parse import quote
 
 import pytest
 
@@ -30,6 +31,10 @@ FORMS = {
     "Anthropic": {"type": "image", "source": {"type": "base64", "data": BASE64}},
     "Gemini": {"inlineData": {"mimeType": KIND, "data": BASE64}},
     "Vercel": {"type": "image", "image": f"data:image/png;base64,{BASE64}"},
+    "a marker in capitals": f"DATA:image/png;BASE64,{BASE64}",
+    "a blank": f"data:image/png; base64,{BASE64}",
+    "no type": f"data:;base64,{BASE64}",
+    "per cent signs": f"data:image/png;base64,{quote(BASE64, safe='')}",
 }
 
 
@@ -79,3 +84,14 @@ def test_placeholders_of_a_tracer_are_told(cli, home, model, row):
     outcome = cli("evaluate", "rows.jsonl", "--judge", "probe", "-m", model)
     assert "1 parts of the chats are no text" in outcome.err
     assert "a column images" in outcome.err
+
+
+def test_an_address_of_a_file_leads_to_its_path(cli, home, server, model):
+    picture = home / "two cats.png"
+    picture.write_bytes(PICTURE)
+    row = {"input": "Which colour?", "output": "Dark.", "images": [picture.as_uri()]}
+    (home / "rows.jsonl").write_text(json.dumps(row))
+    outcome = cli("evaluate", "rows.jsonl", "--judge", "probe", "-m", model)
+    assert outcome.code == 2
+    assert f"write {picture}" in " ".join(outcome.err.split())
+    assert server.calls == 0

@@ -10,7 +10,7 @@ import pytest
 
 from made_images import jpeg, png
 from textevolve.llm.testing import Fault, ScriptedServer, seen_images
-from textevolve.messages import RecordedResult, result_text
+from textevolve.messages import RecordedResult, drop_media, result_text
 
 RED = png(colour=(255, 0, 0))
 BLUE = png(colour=(0, 0, 255))
@@ -44,6 +44,8 @@ PARTS = {
     "Vercel": {"type": "image", "image": url_of(RED)},
     "Vercel's newer form": {"type": "file", "mediaType": "image/png", "data": encode(RED)},
     "Hugging Face": {"type": "image", "url": url_of(RED)},
+    "capitals": {"type": "input_image", "image_url": url_of(RED).replace("base64", "BASE64")},
+    "a blank": {"type": "input_image", "image_url": url_of(RED).replace("base64", " base64")},
 }
 ELSEWHERE = {
     "address": openai(RED) | {"image_url": {"url": "https://example.com/cat.png"}},
@@ -372,3 +374,8 @@ def test_a_model_without_images_ends_the_run(cli, home):
         outcome = cli("evaluate", "rows.jsonl", "--judge", "probe", "-m", f"{server.url}#any")
     assert outcome.code != 0
     assert "image" in outcome.err
+
+
+@pytest.mark.parametrize("head", ["image/png;BASE64", "image/png; base64", ";base64"])
+def test_addresses_in_texts_are_named(head):
+    assert "iVBOR" not in str(drop_media(f"See data:{head},{encode(RED)} there"))

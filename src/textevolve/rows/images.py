@@ -14,6 +14,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 from textevolve.errors import InputError, SettingsError, shorten_error
 from textevolve.images import IMAGE_LIMIT, IMAGES_PER_CASE, image_url, open_image
@@ -154,7 +156,7 @@ MIB = 2**20
 ImageLike: TypeAlias = "str | bytes | os.PathLike[str]"
 """A path, the bytes of a file, or a data URL."""
 
-_ADDRESS = re.compile(r"(https?|ftp|file|s3|gs)://", re.IGNORECASE)
+_ADDRESS = re.compile(r"(https?|ftp|s3|gs)://", re.IGNORECASE)
 
 
 def folder_of(file: str) -> str:
@@ -234,6 +236,9 @@ def _read_content(cell: object, where: str, folder: str) -> tuple[bytes, str]:
 
     text = os.fspath(cast("str | os.PathLike[str]", cell)).strip()
 
+    if text[:7].lower() == "file://":
+        path = url2pathname(urlsplit(text).path)
+        raise InputError(f"{where}: {text}: an image is named by its path; write {path}")
     if _ADDRESS.match(text):
         raise InputError(
             f"{where}: {text:.80}: images are not fetched from addresses, where they may change:"

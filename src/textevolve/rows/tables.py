@@ -169,13 +169,40 @@ def _describe_encoding(path: str, error: UnicodeDecodeError) -> str:
             except UnicodeDecodeError as fault:
                 column = len(line[: fault.start].decode()) + 1
                 place = f"column {column}, byte {before + fault.start}"
+                encoding = _guess_encoding(line + file.read(2**16))
                 return (
                     f"{name}:{number}: not UTF-8 text ({place}); convert it first: iconv"
-                    f" -f WINDOWS-1252 {convert}"
+                    f" -f {encoding} {convert} (if letters are then wrong, write the encoding of"
+                    f" their language instead of {encoding})"
                 )
             before += len(line)
 
     return f"{name}: not UTF-8 text within its compression; unpack and convert it first"
+
+
+_HAN = r"[\u3000-\u303f\u4e00-\u9fff\uff01-\uff5e]"
+_LETTERS = (
+    ("WINDOWS-1251", r"[\u0430-\u045f]", 0.6),
+    ("CP932", r"[\u3041-\u30ff]", 0.3),
+    ("CP949", r"[\uac00-\ud7a3]", 0.9),
+    ("GB18030", _HAN, 0.7),
+    ("BIG5", _HAN, 0.7),
+)
+"""The encodings that Excel writes, with the letters of their languages and the least share of them.
+The order is that of guesses: bytes of an earlier one are often letters in a later one, too."""
+
+
+def _guess_encoding(sample: bytes) -> str:
+    """Return the encoding that a text other than UTF-8 probably has, by its letters."""
+    runs = re.findall(rb"[\x80-\xff]+", sample)
+    # Letters of western Europe beyond ASCII stand alone between others.
+    if 2 * sum(len(run) == 1 for run in runs) < len(b"".join(runs)):
+        for encoding, letters, share in _LETTERS:
+            text = sample.decode(encoding, "replace")
+            if len(re.findall(letters, text)) > share * len(re.findall(r"[^\x00-\x7f]", text)):
+                return encoding
+
+    return "WINDOWS-1252"
 
 
 def _standard_input(errors: str) -> IO[str]:
