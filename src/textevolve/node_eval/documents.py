@@ -87,6 +87,12 @@ MLFLOW = {
     "mlflow.trace.user": "user.id",
 }
 """The names in the conventions by MLflow's names of attributes."""
+LANGFUSE = {
+    "langfuse.observation.type": "openinference.span.kind",
+    "langfuse.observation.input": "input.value",
+    "langfuse.observation.output": "output.value",
+}
+"""OpenInference's names by those of Langfuse's own attributes."""
 TOKENS = ("prompt_tokens", "completion_tokens", "total_tokens")
 """LangSmith's names of the numbers of tokens."""
 METADATA = {
@@ -331,10 +337,11 @@ NESTED = (
 
 
 def translate(attributes: SpanFields) -> SpanFields:
-    """Replace MLflow's names of attributes, whose values are all JSON, by those of the conventions;
-    spans of other tools stay unchanged."""
+    """Replace MLflow's names of attributes, whose values are all JSON, by those of the conventions,
+    and add those of the conventions to Langfuse's; spans of other tools stay unchanged."""
     if "mlflow.spanType" not in attributes:
-        return attributes
+        known = {LANGFUSE[name]: attributes[name] for name in LANGFUSE if name in attributes}
+        return known | attributes
     fields_by_name = {
         MLFLOW.get(name, name): parse_text(value)
         for name, value in attributes.items()

@@ -394,6 +394,9 @@ def read_run(history: History) -> Trajectory:
     items = [item for step in history.entries for item in sorted(step, key=lambda i: i.timestamp)]
     around = {item.path[:end] for item in items for end in range(1, len(item.path) + 1)}
     steps = sum((*item.path, item.node) not in around for item in items)
+    tools = {
+        item.ids.get("span_id"): item for item in items if item.instruction is Instruction.TOOL_CALL
+    }
     failed: list[str] = []
     calls: list[Any] = []
     messages: list[Any] = []
@@ -402,14 +405,34 @@ def read_run(history: History) -> Trajectory:
         error = None if item.interrupted else item.error
         inner = _list_messages(item.output_state)
         messages += _take_new(messages, inner)
-        if item.instruction is Instruction.TOOL_CALL and not inner:
+        own_calls = [
+            call
+            for message in _list_messages(item.input_state)
+            for call in message.get("tool_calls", ())
+            if call.get("name") == item.node
+        ]
+        if item.instruction is Instruction.TOOL_CALL and (own_calls or not inner):
+            outer = tools.get(item.ids.get("parent_id", NO_SPAN))
+            if outer and _is_same_call(item, outer):
+                continue
             call_fields = {"name": item.node, "result": item.output_state, "error": error}
+            arguments = own_calls[0].get("arguments") if own_calls else item.input_state
             is_whole = find_loss(item.input_state) is None
-            calls.append({**call_fields, "arguments": item.input_state if is_whole else None})
+            calls.append({**call_fields, "arguments": arguments if is_whole else None})
         elif error is not None:
             failed.append(f"{item.node}: {error}")
 
     return Trajectory((), read_tool_calls(calls or messages, "the run"), steps, tuple(failed))
+
+
+NO_SPAN = ""
+"""The id of the span around a node that is inside of no other one."""
+
+
+def _is_same_call(inner: HistoryItem, outer: HistoryItem) -> bool:
+    """Tell whether two nodes are one tool call, which a framework and the client that it uses, such
+    as that of MCP, have both recorded."""
+    return inner.node == outer.node and inner.input_state in (None, outer.input_state)
 
 
 def _take_new(known: Sequence[Any], messages: Sequence[Any]) -> list[Any]:

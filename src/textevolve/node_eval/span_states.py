@@ -338,6 +338,7 @@ CONVENTIONS = (
     "logfire.",
     "pydantic_ai.",
     "langgraph.",
+    "langfuse.",
     "model_request_parameters",
 )
 """The prefixes of attributes that belong to a convention. Other attributes that are no input or
@@ -352,6 +353,7 @@ MESSAGES = {
         "gen_ai.input.messages",
         "gen_ai.prompt.",
         "gen_ai.prompt",
+        "gen_ai.agent.invocation_input",
         "llm.input_messages.",
         "llm.prompts.",
         "ai.prompt.messages",
@@ -360,6 +362,7 @@ MESSAGES = {
         "gen_ai.output.messages",
         "gen_ai.completion.",
         "gen_ai.completion",
+        "gen_ai.agent.invocation_output",
         "llm.output_messages.",
         "llm.choices.",
     ),
@@ -443,7 +446,7 @@ class Span:
     def kind(self) -> str:
         """Return OpenInference's kind of span, in capitals; empty if the span names none."""
         kind = _text(self.attributes.get("openinference.span.kind")).upper()
-        return "LLM" if kind == "CHAT_MODEL" else kind
+        return "LLM" if kind in ("CHAT_MODEL", "GENERATION") else kind
 
 
 def node_name_of(span: Span) -> str:
@@ -604,6 +607,10 @@ def _messages(side: str, span: Span) -> Iterator[list[SpanMessage]]:
         values = [event.get(key) for _, event in span.events]
         whole_values = [value for value in values if not _is_cut(span, key, value)]
         yield [message for value in whole_values for message in read_messages(value, role)]
+    if side == OUTPUT and (calls := attributes.get("ai.response.toolCalls")):
+        answer = {"content": attributes.get("ai.response.text"), "tool_calls": calls}
+        yield [read_raw(answer, role)]
+
     task = as_fields(attributes.get("output.value"))
     transcript = task.get("messages") if task.keys() >= CREWAI else None
     transcript = attributes.get("pydantic_ai.all_messages") if transcript is None else transcript
@@ -651,7 +658,8 @@ def _as_state(value: object) -> dict[str, Any]:
     if isinstance(parsed, str):
         return {"text": parsed}
 
-    return {"text": flatten(parsed), "value": parsed}
+    text = write_json(parsed) if isinstance(parsed, bool) else flatten(parsed)
+    return {"text": text, "value": parsed}
 
 
 def _as_dicts(messages: Iterable[SpanMessage]) -> list[dict[str, Any]]:

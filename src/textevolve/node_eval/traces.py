@@ -464,8 +464,8 @@ DOCUMENT = re.compile(
 """The beginning of a document of OTLP or ATIF, which may have many lines."""
 TABLES = (".csv", ".tsv", ".parquet")
 """The endings of files that are tables of spans."""
-NOT_UTF8 = re.compile("[\udc80-\udcff]")
-"""The characters that Python reads for bytes that are not UTF-8."""
+NOT_UTF8 = re.compile("[\0\udc80-\udcff]")
+"""The characters that Python reads for bytes that are not UTF-8, and the one that no text has."""
 
 
 def read_episodes(
@@ -555,7 +555,10 @@ def _begins_spans(line: str) -> bool:
 def _read_line(where: str, line: str, reading: Reading, unread: Columns) -> NodeLine | None:
     try:
         if NOT_UTF8.search(line):
-            raise InputError(f"{where}: not UTF-8 text; convert it first")
+            raise InputError(
+                f"{where}: not UTF-8 text; convert it first, and let a collector write"
+                " format: json without compression"
+            )
         row = parse_row(line, where, "node")
         if "format" in row and "node" not in row:
             if {name: row.get(name) for name in HEADER} != HEADER:
