@@ -8,6 +8,7 @@ refusals in `refusals`.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -167,6 +168,11 @@ async def ask_streaming(model: Model, request: Request, listener: PieceListener)
     return response
 
 
+LINE_END = re.compile(rb"\r(?=[^\n])|\n")
+"""An end of a line of an event stream, as the HTML standard has it. A carriage return stays before
+its line feed, and waits for the next byte."""
+
+
 class EventStream:
     """A parser of the server-sent events of one answer, whose bytes may be split anywhere.
 
@@ -215,7 +221,7 @@ class EventStream:
 
         if self._plain:
             return False
-        *lines, self._rest = (self._rest + part).split(b"\n")
+        *lines, self._rest = LINE_END.split(self._rest + part)
         for line in lines:
             self._take(self._without_key(line.rstrip(b"\r")))
 

@@ -26,7 +26,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticSerializationError, to_json
 
-from textevolve.json_texts import as_array, is_array, is_object
+from textevolve.json_texts import as_array, is_array, is_object, parse_text
 from textevolve.protocol.contents import (
     FILTERED,
     LENGTH,
@@ -499,22 +499,42 @@ def _join_logprobs(parts: Sequence[_Logprobs]) -> _Logprobs | None:
 
 
 def join_tool_calls(parts: Iterable[SentToolCall]) -> list[SentToolCall]:
-    """Join the parts of tool calls in a stream into whole calls, by index. Some endpoints send no
-    indexes or always the same one; their calls are distinguished by the id, which only the first
-    part of a call has."""
+    """Join the parts of tool calls in a stream into whole calls, sorted by index."""
     calls: list[SentToolCall] = []
 
     for part in parts:
-        same = [call for call in calls if part.index is None or call.index == part.index]
-        call = same[-1] if same else None
-        if call is None or (part.id and call.id and part.id != call.id):
+        place = find_call(calls, part)
+        if place is None:
             calls.append(part.model_copy(deep=True))
         else:
+            call = calls[place]
             call.id = call.id or part.id
             call.function.name = call.function.name or part.function.name
             call.function.arguments += part.function.arguments
 
     return sorted(calls, key=lambda call: call.index or 0)
+
+
+def find_call(calls: Sequence[SentToolCall], part: SentToolCall) -> int | None:
+    """Return the place of the call to which a part of a stream belongs, by index; None if the part
+    begins another one. Some endpoints send no indexes or always the same one; their calls are
+    distinguished by the id, which only the first part of a call has, and without ids by the name
+    of a function, after which the arguments of another call are whole."""
+    places = [n for n, call in enumerate(calls) if part.index in (None, call.index)]
+    if not places:
+        return None
+    call = calls[places[-1]]
+    if part.id and call.id:
+        begins = part.id != call.id
+    elif not part.function.name or not call.function.name:
+        begins = False
+    elif part.index is None and part.function.name != call.function.name:
+        begins = True
+    else:
+        # Some endpoints repeat the name with each part of the arguments, also with an empty one.
+        begins = part.function.arguments != "" and is_object(parse_text(call.function.arguments))
+
+    return None if begins else places[-1]
 
 
 def read_calls(sent: Iterable[SentToolCall]) -> tuple[ToolCall, ...]:

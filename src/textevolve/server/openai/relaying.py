@@ -7,6 +7,7 @@ stored.
 from __future__ import annotations
 
 import asyncio
+import codecs
 import logging
 import re
 import secrets
@@ -35,6 +36,7 @@ from textevolve.llm.refusals import (
     refused_field,
     status_of,
 )
+from textevolve.llm.wire import LINE_END
 from textevolve.llm.wrappers import Allowance, ClaimedCall
 from textevolve.protocol.chat import CHATS, JsonObject
 from textevolve.server.decisions.serving import Serving
@@ -47,6 +49,7 @@ log = logging.getLogger("textevolve.server")
 _ANSWER_END = re.compile(rb'data:(?:\s*\[DONE\]|.*"finish_reason"\s*:\s*")')
 """The line of a stream that ends an answer. In a text of the answer its quotation marks would be
 escaped."""
+_NO_DATA = (b"data", b"data:")
 PASSED_ON = (400, 404, 409, 413, 422)
 """The HTTP statuses of refusals that the request itself caused, so the client receives them."""
 
@@ -235,7 +238,9 @@ class RelayedAnswer:
                     yield part
 
     async def _lines(self, answer: BegunAnswer, reader: UsageReader) -> AsyncGenerator[bytes]:
-        """Yield the lines of a stream as they come, without usage that the client did not ask for.
+        """Yield the lines of a stream as they come, without usage that the client did not ask for,
+        and without what clients cannot read: a byte order mark, lines of no data, and a last event
+        without its empty line.
 
         Raises:
             UnavailableError: the stream broke off. If it did so between two events, the body ends
@@ -244,15 +249,23 @@ class RelayedAnswer:
         hides = hides_usage(self.body)
         has_ended = False
         rest = b""
+        last = b""
         async with aclosing(answer.parts()) as parts:
             async for part in parts:
                 reader.read(part)
-                *lines, rest = (rest + part).split(b"\n")
+                *lines, rest = (rest + part).removeprefix(codecs.BOM_UTF8).split(b"\n")
                 has_ended |= any(map(_ANSWER_END.match, lines))
-                shown = [line + b"\n" for line in lines if not (hides and has_usage_alone(line))]
+                shown = [
+                    line + b"\n"
+                    for line in lines
+                    if line.strip() not in _NO_DATA and not (hides and has_usage_alone(line))
+                ]
                 yield b"".join(shown)
+                last = (last + part)[-4:]
 
         yield rest
+        if not last.endswith((b"\n\n", b"\r\r", b"\n\r\n")):
+            yield b"\n\n"
         if not (has_ended or _ANSWER_END.match(rest)):
             raise UnavailableError(f"{self.spec}: the stream broke off before the answer's end")
 
@@ -289,15 +302,24 @@ async def read_events(parts: AsyncGenerator[bytes]) -> AsyncGenerator[JsonObject
         ApiError: an event is an error, or no JSON object.
     """
     buffer = b""
+    pending = b""
 
     async for part in parts:
-        *lines, buffer = (buffer + part).split(b"\n")
+        *lines, buffer = LINE_END.split(buffer + part)
         for line in lines:
             name, _, data = line.partition(b":")
-            data = data.strip()
-            if name != b"data" or not data or data == b"[DONE]":
+            if name == b"data":
+                pending += data.strip() + b"\n"
+            if pending.strip() in (b"", b"[DONE]"):
+                pending = b""
                 continue
-            event = _read_object(data)
+            try:
+                event = _read_object(pending)
+            except ApiError:
+                if line.strip():  # an event may have several lines of data
+                    continue
+                raise
+            pending = b""
             if error := event.get("error"):
                 raise ApiError(502, "upstream_error", error_object(error).message)
             yield event

@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from textevolve.json_texts import is_array, is_object
 from textevolve.llm.prices import usage_of
 from textevolve.mappings import drop_none, pick
-from textevolve.protocol.chat import CompletionChunk, JsonObject, SentToolCall
+from textevolve.protocol.chat import CompletionChunk, JsonObject, SentToolCall, find_call
 from textevolve.protocol.contents import ReportedUsage, write_usage
 from textevolve.server.errors import ApiError, bad_request
 from textevolve.server.openai.relaying import RelayedAnswer
@@ -202,7 +202,8 @@ class ResponseWriter:
         unread = sorted(extra.keys() - {*SHARED_FIELDS})
         self.response["metadata"] = {**(self.response["metadata"] or {}), **write_left_out(unread)}
         self._output: list[JsonObject] = self.response["output"]
-        self._calls: dict[int, JsonObject] = {}
+        self._calls: list[SentToolCall] = []
+        self._items: list[JsonObject] = []
         self._number = 0
         self._open = False
         self._reason: str | None = None
@@ -232,8 +233,8 @@ class ResponseWriter:
         self._reason = chunk.finish_reason or self._reason
         if text := chunk.text or chunk.refusal:
             yield from self._add_text(text)
-        for n, call in enumerate(chunk.tool_calls):
-            yield from self._add_call(call, n if call.index is None else call.index)
+        for call in chunk.tool_calls:
+            yield from self._add_call(call)
 
     def end(self) -> Iterator[bytes]:
         if not self._output:
@@ -278,15 +279,21 @@ class ResponseWriter:
         item["content"][0]["text"] += delta
         yield self._event("output_text.delta", delta=delta, logprobs=[], **self._at(item))
 
-    def _add_call(self, call: SentToolCall, place: int) -> Iterator[bytes]:
-        if place not in self._calls:
+    def _add_call(self, call: SentToolCall) -> Iterator[bytes]:
+        arguments = call.function.arguments
+        place = find_call(self._calls, call)
+        if place is None:
             id = call.id or f"call_{secrets.token_hex(12)}"
             fields = {"type": "function_call", "call_id": id, "arguments": ""}
             yield from self._begin("fc", name=call.function.name, **fields)
-            self._calls[place] = self._output[-1]
+            self._calls.append(call)
+            self._items.append(self._output[-1])
+            place = -1
+        else:
+            self._calls[place].function.arguments += arguments
 
-        if arguments := call.function.arguments:
-            item = self._calls[place]
+        if arguments:
+            item = self._items[place]
             item["arguments"] += arguments
             yield self._event("function_call_arguments.delta", delta=arguments, **self._at(item))
 
