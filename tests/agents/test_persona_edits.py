@@ -14,7 +14,7 @@ from textevolve.agents.persona import (
 from textevolve.llm.prompts import count_tokens
 
 PERSONA = "You are Ada, a nurse. You speak calmly. You like long answers. You love tea."
-texts = st.text(alphabet="ab .!?\n。Dr", max_size=80)
+texts = st.text(alphabet="ab .!?\n。Dr#-", max_size=80)
 sentences = st.sampled_from(
     ["You write short answers.", "You ask first.", f"You {'really ' * 30}rest."]
 )

@@ -12,17 +12,22 @@ import pytest
 from gguf import GGMLQuantizationType, quants
 
 from textevolve.errors import SettingsError
+from textevolve.llm.chat_formats.sources import read_chat_template
 from textevolve.llm.gguf import read_header
 from textevolve.llm.quantize import quantize_file
 
+CHAT = [{"role": "user", "content": "Hi"}]
 
-def write(path, architecture="llama", part=None, quantized=False):
+
+def write(path, architecture="llama", part=None, quantized=False, width=256, **texts):
     writer = gguf.GGUFWriter(path, architecture)
     writer.add_block_count(1)
     if part is not None:
         writer.add_uint16("split.no", part)
         writer.add_uint16("split.count", 3)
-    data = np.ones((4, 256), np.float32)
+    for key, text in texts.items():
+        writer.add_string(key.replace("__", "."), text)
+    data = np.ones((4, width), np.float32)
     if quantized:
         kind = GGMLQuantizationType.Q4_0
         writer.add_tensor("blk.0.attn_q.weight", quants.quantize(data, kind), raw_dtype=kind)
@@ -37,7 +42,12 @@ def write(path, architecture="llama", part=None, quantized=False):
 
 @pytest.mark.parametrize(
     ("fields", "reason"),
-    [({"part": 1}, "name the first one"), ({"architecture": "clip"}, "projector")],
+    [
+        ({"part": 1}, "name the first one"),
+        ({"architecture": "clip"}, "projector"),
+        ({"general__type": "adapter"}, "is adapter"),
+        ({"general__type": "imatrix"}, "is imatrix"),
+    ],
 )
 def test_files_that_are_no_model_are_refused(tmp_path, fields, reason):
     path = write(tmp_path / "other.gguf", **fields)
@@ -61,3 +71,21 @@ def test_second_losses_are_told(tmp_path, caplog, quantized):
     with caplog.at_level(logging.WARNING, "textevolve"):
         quantize_file(path, "q8_0", tmp_path / "new.gguf")
     assert ("quantized already" in caplog.text) == quantized
+
+
+@pytest.mark.parametrize(("width", "told"), [(256, False), (896, True)])
+def test_rows_that_a_type_cannot_hold_are_told(tmp_path, caplog, width, told):
+    path = write(tmp_path / "model.gguf", width=width)
+    with caplog.at_level(logging.WARNING, "textevolve"):
+        quantize_file(path, "q4_k_m", tmp_path / "new.gguf")
+    kinds = [tensor.tensor_type.name for tensor in gguf.GGUFReader(tmp_path / "new.gguf").tensors]
+    assert kinds == ["Q5_0" if told else "Q4_K"]
+    assert ("1 of 1 tensors have rows that q4_k_m cannot hold" in caplog.text) == told
+
+
+def test_named_templates_need_no_list_of_names(tmp_path):
+    texts = {"tokenizer__chat_template": "D", "tokenizer__chat_template__tool_use": "T"}
+    path = write(tmp_path / "model.gguf", **texts)
+    template = read_chat_template(path)
+    assert template.render(CHAT) == "D"
+    assert template.render(CHAT, tools=[]) == "T"

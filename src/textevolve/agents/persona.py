@@ -95,9 +95,15 @@ _ABBREVIATED = re.compile(
 )
 
 
+_FRAME = re.compile(r"(?:---(?:\n(?!---).*)*|---\n(?:.*\n)*?---\s*)?(?:#.*(?:\n\s*|\Z))*")
+"""What stands above the first sentence of a Markdown file: its front matter and headings."""
+_MARK = re.compile(r"(?:(?:[-*+•>]|#{1,6}|\d{1,3}[.)])[ \t]+)?")
+"""What makes a line of Markdown an item, a heading or a quotation; often nothing."""
+
+
 def split_persona(text: str) -> tuple[PersonaSentence, ...]:
     """Split a persona into sentences; joined again they give the same text. A line without a full
-    stop is a sentence, too."""
+    stop is a sentence, too; only headings above the first sentence belong to that."""
     sentences: list[PersonaSentence] = []
     sentence = ""
 
@@ -105,9 +111,13 @@ def split_persona(text: str) -> tuple[PersonaSentence, ...]:
         sentence += piece
         bare = sentence.rstrip()
         gap = sentence[len(bare) :]
-        if bare and ("\n" in gap or not _ABBREVIATED.search(sentence)):
+        is_frame = not sentences and _FRAME.fullmatch(bare)
+        if bare and not is_frame and ("\n" in gap or not _ABBREVIATED.search(sentence)):
             sentences.append(PersonaSentence(bare, gap))
             sentence = ""
+
+    if sentence:
+        sentences.append(PersonaSentence(sentence))
 
     return tuple(sentences)
 
@@ -357,6 +367,8 @@ async def propose_changes(
         edited = 0 if change.action == "add" else change.sentence
         cited = tuple(memories[n - 1].id for n in dict.fromkeys(change.because))
         before = sentences[edited - 1].text if edited else ""
+        if change.action == "replace":
+            text = _MARK.findall(before)[0] + _MARK.sub("", text, count=1)
         accepted.append(PersonaChange(change.action, edited, text, change.reason, cited, before))
 
     more = [

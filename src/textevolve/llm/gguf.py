@@ -120,11 +120,18 @@ def read_field(reader: Any, key: str) -> Any:
 
 def validate_model(reader: Any, path: Path, *, whole: bool = False) -> None:
     """Raise SettingsError if a file is no model that can be loaded by its name: it is a later part
-    of one, or the projector of one. `whole`: whether it may not be the first part either."""
+    of one, or the projector or an adapter of one. `whole`: whether it may not be the first part
+    either."""
+    kind = read_field(reader, "general.type")
     if read_field(reader, "general.architecture") == "clip":
         raise SettingsError(
             f"{path}: is the projector of images of a model (mmproj), which does not answer itself;"
             " name the model's own file"
+        )
+    if kind in ("adapter", "imatrix", "mmproj"):
+        raise SettingsError(
+            f"{path}: is no model by itself (its general.type is {kind}); name the model's own"
+            " file, into which llama.cpp's llama-export-lora merges an adapter"
         )
     if read_field(reader, "split.no") or (whole and (read_field(reader, "split.count") or 0) > 1):
         raise SettingsError(
@@ -171,6 +178,7 @@ def _read_header(path: Path, _changed: int) -> GgufHeader:
     )
 
 
+NAMED_TEMPLATE = "tokenizer.chat_template."
 TOKENS = {
     "unknown": "unk_token",
     "seperator": "sep_token",  # as llama.cpp writes it
@@ -210,9 +218,14 @@ def read_tokenizer(path: Path) -> TokenizerTexts:
     """
     reader = open_gguf(path)
     template = read_field(reader, "tokenizer.chat_template") or ""
-    names: list[str] = read_field(reader, "tokenizer.chat_templates") or []
-    sources = {name: read_field(reader, f"tokenizer.chat_template.{name}") for name in names}
-    sources_by_name = drop_empty(sources)
+    # By their keys, as llama.cpp finds them: not every writer lists their names, too.
+    sources_by_name = drop_empty(
+        {
+            key.removeprefix(NAMED_TEMPLATE): read_field(reader, key)
+            for key in reader.fields
+            if key.startswith(NAMED_TEMPLATE)
+        }
+    )
     if not template and not sources_by_name:
         raise SettingsError(f"{path}: this GGUF file has no chat template in its metadata")
 

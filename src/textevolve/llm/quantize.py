@@ -139,6 +139,16 @@ def quantize_file(
             source,
         )
     types = choose_types(lambda key: read_field(reader, key), reader.tensors, kind)
+    values = _values_of(FILE_TYPES[kind])
+    uneven = sum(not is_kept(t) and int(t.shape[0]) % values > 0 for t in reader.tensors)
+    if uneven:
+        logging.getLogger("textevolve").warning(
+            "%s: %s of %s tensors have rows that %s cannot hold; they get types with more bits",
+            source,
+            uneven,
+            len(reader.tensors),
+            kind,
+        )
     part = into.with_name(f"{into.name}.{os.getpid()}.part")
     transfer = Transfer(into.name, "quantising", source.stat().st_size, report)
 
