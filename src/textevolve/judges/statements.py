@@ -255,7 +255,7 @@ async def _list_statements(context: JudgeContext, text: str) -> tuple[str, ...]:
 
 async def _find_claims(context: JudgeContext, sentences: Sequence[str]) -> tuple[str, ...]:
     """Return the claims among sentences in which a model found no statement. Small models find none
-    in one plain sentence of seven, so each with a number or a name is asked about once more.
+    in one plain sentence of eight, so each with a number or a name is asked about once more.
 
     Raises:
         AnswerError: no sentence claims anything, as in a greeting, a refusal or "I do not know."
