@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from array import array
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -185,9 +186,9 @@ class Aggregates:
 
 def aggregate(rows: Iterable[Row], threshold: float | None = None) -> dict[str, Aggregates]:
     """Aggregate rows by variant, in the order in which the variants first appear."""
-    by_variant: dict[str, Aggregates] = {}
+    by_variant = defaultdict[str, Aggregates](lambda: Aggregates(threshold))
     for row in rows:
-        by_variant.setdefault(row.variant, Aggregates(threshold)).add(row)
+        by_variant[row.variant].add(row)
     return {variant: figures for variant, figures in by_variant.items() if figures.records}
 
 

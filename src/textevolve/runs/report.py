@@ -8,6 +8,7 @@ few that are shown, so that a run of any size opens at once.
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -479,10 +480,10 @@ class _CountedRecords:
     sums: dict[str, Aggregates] = empty_default(dict)
 
     def __iter__(self) -> Iterator[Any]:
-        sums: dict[str, Aggregates] = {}
+        sums = defaultdict[str, Aggregates](lambda: Aggregates(self.threshold))
         for number, record in enumerate(self.records(), 1):
             row = self.study.row(record)
-            sums.setdefault(row.variant, Aggregates(self.threshold)).add(row)
+            sums[row.variant].add(row)
             self.number = number
             yield record
 

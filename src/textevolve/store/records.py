@@ -19,7 +19,14 @@ from sqlalchemy.engine import Connection, Row
 from textevolve.evaluation import empty_default
 from textevolve.mappings import map_values
 from textevolve.store.dialects import insert_into
-from textevolve.store.documents import bytes_to_text, intact, pack, text_to_bytes, unpack_json_bytes
+from textevolve.store.documents import (
+    DAMAGES,
+    bytes_to_text,
+    damage_error,
+    pack,
+    text_to_bytes,
+    unpack_json_bytes,
+)
 from textevolve.store.resource_rows import delete_where, match
 from textevolve.store.tables import records
 
@@ -174,12 +181,12 @@ def _behind(order: RecordOrder, after: Place) -> ColumnElement[bool]:
 def read_columns(connection: Connection, run_id: str) -> list[StoredRecord]:
     """Return all records of a run in their order, with only the columns of one index: reasons are
     empty, and bodies are empty objects."""
-    c = records.c
-    columns = (c.run_id, c.key, c.position, c.case_id, c.score, c.status, c.variant, c.passed)
-    columns = (*columns, c.cluster)
     values = {"reason": b"", "body": b"{}", "revision": 0}
-    constants = [literal(value).label(name) for name, value in values.items()]
-    query = _select(run_id).with_only_columns(*columns, *constants)
+    columns = [
+        literal(values[column.name]).label(column.name) if column.name in values else column
+        for column in records.c
+    ]
+    query = _select(run_id).with_only_columns(*columns)
     return _read(connection, _ordered(query, "position"))
 
 
@@ -223,20 +230,27 @@ def row_to_kept(row: Row[Any]) -> StoredRecord:
     Raises:
         StoreError: the row is damaged.
     """
-    with intact(f"run {row.run_id}: record {row.position}"):
+    # Columns are taken by their places, since runs have many rows.
+    run_id, key, position, case, score, status, reason, body, revision, variant, passed, cluster = (
+        row
+    )
+
+    try:
         return StoredRecord(
-            bytes_to_text(row.key),
-            row.position,
-            bytes_to_text(row.case_id),
-            row.score,
-            row.status,
-            bytes_to_text(row.reason),
-            unpack_json_bytes(row.body),
-            bytes_to_text(row.variant or b""),
-            row.passed,
-            bytes_to_text(row.cluster or b""),
-            row.revision or 0,
+            bytes_to_text(key),
+            position,
+            bytes_to_text(case),
+            score,
+            status,
+            bytes_to_text(reason),
+            unpack_json_bytes(body),
+            bytes_to_text(variant or b""),
+            passed,
+            bytes_to_text(cluster or b""),
+            revision or 0,
         )
+    except DAMAGES as error:
+        raise damage_error(f"run {run_id}: record {position}", error) from error
 
 
 def _conditions(criteria: RecordFilter) -> list[ColumnElement[bool]]:

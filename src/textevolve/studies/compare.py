@@ -255,14 +255,14 @@ def summarise(spec: CompareSpec, records: Iterable[Output]) -> Comparison:
     another iterable is read a second time for the matrix."""
     records = tuple(records) if isinstance(records, Iterator) else records
     variants = variants_of(spec)
-    tallies = {variant.name: _Tally() for variant in variants}
+    tallies = defaultdict(_Tally, {variant.name: _Tally() for variant in variants})
     rows: dict[str, None] = {}
     scorers: dict[str, None] = {}
     failed = 0
     judging = Usage()
 
     for output in records:
-        tallies.setdefault(output.variant, _Tally()).add(output)
+        tallies[output.variant].add(output)
         rows[output.row] = None
         scorers |= dict.fromkeys(output.grades)
         if output.judging != NO_USAGE:
