@@ -458,7 +458,7 @@ def matrix_rows(outputs: Iterable[Output], names: Sequence[str]) -> Iterator[Mat
         if len(names) == 1 and first_output.trajectory is None:
             # Recorded calls are those of the only output; of several nothing says whose they are.
             recorded = read_trajectory(pick(first_output.columns, RECORDED), row)
-            cells = [replace(output, trajectory=recorded) for output in cells]
+            cells = [output.amend(trajectory=recorded) for output in cells]
 
         entries: dict[str, Entry] = {}
         for output in cells:
@@ -557,7 +557,7 @@ def at_threshold(output: Output, threshold: float) -> Output:
     """Return an output that passes from a score of `threshold` on."""
     if output.score is None:
         return output
-    return replace(output, passed=reaches(output.score, threshold))
+    return output.amend(passed=reaches(output.score, threshold))
 
 
 def flatten(output: Output) -> Iterator[Mapping[str, Any]]:
@@ -711,7 +711,7 @@ def plan_rows(
                 if sample and variant.column:
                     continue
                 fill = partial(
-                    replace, blank, position=next(number), variant=variant.name, sample=sample
+                    blank.amend, position=next(number), variant=variant.name, sample=sample
                 )
                 if variant.column:
                     cells.append(_plan_column(spec, case, values, variant, fill))
@@ -725,7 +725,7 @@ def plan_rows(
                     answer = partial(call_target, variant.target, spec.target_version)
                     cells.append(Planned(cell, answer, values, user))
                 else:
-                    cell = replace(cell, model=variant.model or default_model)
+                    cell = cell.amend(model=variant.model or default_model)
                     cells.append(_plan_prompt(spec, values, variant, cell, user))
 
         yield cells
@@ -762,7 +762,7 @@ def _plan_prompt(
     nothing."""
     prompt = variant.prompt
     assert prompt is not None
-    cell = replace(cell, prompt=prompt.name)
+    cell = cell.amend(prompt=prompt.name)
     if user:
         messages = prompt.fill_opening(values.variables, spec.system)
     else:
@@ -772,7 +772,7 @@ def _plan_prompt(
     texts = (message.text for message in messages if message.role == "user")
     if not (user or cell.images or any(map(str.strip, texts))):
         failure = Failure("failed", f"the prompt {prompt.name} is empty in this row")
-        return Planned(replace(cell, failure=failure), None, values)
+        return Planned(cell.amend(failure=failure), None, values)
 
     request = Request(
         messages=messages,
@@ -868,7 +868,7 @@ async def run(spec: CompareSpec, cases: Iterable[Case], bench: Workbench) -> Asy
     def limit_chats(cells: Iterable[Planned]) -> list[Planned]:
         if not chats:
             return list(cells)
-        return [replace(cell, chats=chats.get(cell.empty.variant)) for cell in cells]
+        return [cell.amend(chats=chats.get(cell.empty.variant)) for cell in cells]
 
     rows = plan_rows(spec, case_list, bench.default_model, chains, bench.first)
     groups = (limit_chats(cells) for row in rows for _, cells in itertools.groupby(row, group_of))
@@ -888,7 +888,7 @@ def _count_cells(spec: CompareSpec, cases: int) -> int:
 
 def encode(output: Output) -> bytes:
     if output.images:
-        output = replace(output, images=tuple(map(image_reference, output.images)))
+        output = output.amend(images=tuple(map(image_reference, output.images)))
     return write_json(output)
 
 
