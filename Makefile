@@ -83,8 +83,6 @@ bench: $(READY)
 	$(BIN)/python benchmarks/throughput.py
 	$(BIN)/python benchmarks/import_time.py
 	$(BIN)/python benchmarks/flat_memory.py
-	$(BIN)/python benchmarks/prefix_cache.py
-	$(BIN)/python benchmarks/page.py
 
 # The site in build/site, with what is generated from the code; broken links fail.
 docs: .venv/.docs

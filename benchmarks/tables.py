@@ -26,7 +26,7 @@ from pydantic import BaseModel, ConfigDict
 from sitting import describe_machine
 
 HERE = Path(__file__).parent
-NEEDS = ("model", "embedder", "data", "promptfoo", "chromium")
+NEEDS = ("model", "embedder", "data", "promptfoo")
 
 
 class Table(BaseModel):
