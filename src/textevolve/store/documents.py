@@ -90,12 +90,8 @@ def intact(subject: str) -> Generator[None]:
     try:
         yield
     except DAMAGES as error:
-        raise damage_error(subject, error) from error
-
-
-def damage_error(subject: str, error: Exception) -> StoreError:
-    details = " ".join(describe_error(error).split())[:200]
-    return StoreError(f"{subject} is damaged in the store ({details}); {CHECK}")
+        details = " ".join(describe_error(error).split())[:200]
+        raise StoreError(f"{subject} is damaged in the store ({details}); {CHECK}") from error
 
 
 def text_to_bytes(text: str) -> bytes:

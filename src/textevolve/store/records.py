@@ -22,7 +22,7 @@ from textevolve.store.dialects import insert_into
 from textevolve.store.documents import (
     DAMAGES,
     bytes_to_text,
-    damage_error,
+    intact,
     pack,
     text_to_bytes,
     unpack_json_bytes,
@@ -183,8 +183,7 @@ def read_columns(connection: Connection, run_id: str) -> list[StoredRecord]:
     empty, and bodies are empty objects."""
     values = {"reason": b"", "body": b"{}", "revision": 0}
     columns = [
-        literal(values[column.name]).label(column.name) if column.name in values else column
-        for column in records.c
+        literal(values[column.name]) if column.name in values else column for column in records.c
     ]
     query = _select(run_id).with_only_columns(*columns)
     return _read(connection, _ordered(query, "position"))
@@ -249,8 +248,9 @@ def row_to_kept(row: Row[Any]) -> StoredRecord:
             bytes_to_text(cluster or b""),
             revision or 0,
         )
-    except DAMAGES as error:
-        raise damage_error(f"run {run_id}: record {position}", error) from error
+    except DAMAGES:
+        with intact(f"run {run_id}: record {position}"):
+            raise
 
 
 def _conditions(criteria: RecordFilter) -> list[ColumnElement[bool]]:

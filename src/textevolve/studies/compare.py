@@ -197,7 +197,7 @@ NO_USAGE = Usage()
 class _Tally:
     """The running figures of one variant, to which outputs are added as they are read."""
 
-    figures: Aggregates = field(default_factory=Aggregates)
+    figures: Aggregates = empty_default(Aggregates)
     grades: dict[str, Aggregates] = field(default_factory=lambda: defaultdict(Aggregates))
     seconds: array[float] = field(default_factory=lambda: array("d"))
     outputs: int = 0

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
@@ -128,7 +128,7 @@ class Evaluations(Result):
     decided: Counter[str] = empty_default(Counter)
     no_number: int = 0
     chosen: list[Judged] = empty_default(list)
-    by_judge: dict[str, Aggregates] = field(default_factory=lambda: defaultdict(Aggregates))
+    by_judge: dict[str, Aggregates] = empty_default(dict)
     last_index: int = -1
 
     def add(self, judged: Judged, row: Row) -> None:
@@ -136,7 +136,7 @@ class Evaluations(Result):
         self.last_index = judged.index
         self.scores.add(row)
         if row.variant:
-            self.by_judge[row.variant].add(row)
+            self.by_judge.setdefault(row.variant, Aggregates()).add(row)
         self.candidates = max(self.candidates, len(judged.case.candidates))
         self.usage += judged.usage
         self.decided += count_decided(judged)
