@@ -223,7 +223,7 @@ def _read(connection: Connection, query: Any) -> list[StoredRecord]:
 _COLUMN_OF = {"key": records.c.key, "case": records.c.case_id}
 
 
-def row_to_kept(row: Row[Any]) -> StoredRecord:
+def row_to_kept(row: Sequence[Any]) -> StoredRecord:
     """Convert a row into a record.
 
     Raises:

@@ -868,7 +868,7 @@ async def run(spec: CompareSpec, cases: Iterable[Case], bench: Workbench) -> Asy
     def limit_chats(cells: Iterable[Planned]) -> list[Planned]:
         if not chats:
             return list(cells)
-        return [cell.amend(chats=chats.get(cell.empty.variant)) for cell in cells]
+        return [replace(cell, chats=chats.get(cell.empty.variant)) for cell in cells]
 
     rows = plan_rows(spec, case_list, bench.default_model, chains, bench.first)
     groups = (limit_chats(cells) for row in rows for _, cells in itertools.groupby(row, group_of))
