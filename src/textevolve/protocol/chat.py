@@ -483,7 +483,7 @@ def join_chunks(chunks: Sequence[CompletionChunk], clean: Callable[[str], str]) 
 
     return Completion(
         model=model,
-        choices=(choice,) if choices else (),
+        choices=[choice] if choices else [],
         usage=usage,
         timings=timings,
     )
