@@ -24,6 +24,7 @@ from textevolve.llm.prompts import (
     CHARACTERS_A_TOKEN,
     Template,
     count_tokens,
+    count_utf8,
     draw_nonce,
     fenced,
     load_template,
@@ -47,6 +48,9 @@ SMALLEST_BUDGET = 16
 SMALLEST_CHUNK = 400
 """The fewest characters of a half: a chunk that does not fit into the model's context is halved as
 long as its halves are longer than this."""
+BYTES_A_TOKEN = 3
+"""The bytes of a token where a script has one for each sign, as of Japanese in older vocabularies;
+English has more."""
 RULES = 400
 """The tokens of the prompt in addition to the instruction and the chunk, with a reserve."""
 WORDS_A_TOKEN = 0.6
@@ -142,12 +146,14 @@ class _Answer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """The parameters that all calls of one compression share."""
+    """The parameters that all calls of one compression share. `room`: the tokens of the context
+    that a chunk and its answer may have."""
 
     model: UsageMeter
     instruction: str
     nonce: str
     seed: int
+    room: int
 
 
 async def compress(
@@ -175,7 +181,7 @@ async def compress(
     text = texts if isinstance(texts, str) else JOINT.join(filter(str.strip, texts))
     characters = len(text)
     meter = UsageMeter(model)
-    task = _Task(meter, instruction.strip(), draw_nonce([text], seed), seed)
+    task = _Task(meter, instruction.strip(), draw_nonce([text], seed), seed, size)
     dropped = Dropped()
     levels = 0
     while count_tokens(text) > budget:
@@ -196,7 +202,7 @@ def compression_prompts() -> dict[str, str]:
 def _chunk_size(budget: int, context: int, instruction: str) -> int:
     """Return the characters of a chunk, equal to the tokens that are available in the context. In
     prose a chunk takes a quarter of these tokens, which leaves room for two answers; in scripts
-    with a token for each character, a chunk may have to be halved."""
+    with a token for each character, a chunk is halved before it is sent."""
     if budget < SMALLEST_BUDGET:
         raise InputError(f"the budget must be {SMALLEST_BUDGET} tokens or more, not {budget}")
     size = context - RULES - count_tokens(instruction)
@@ -248,13 +254,17 @@ async def _shorten(task: _Task, chunk: str, size: int, level: int) -> _Part:
     if len(chunk) <= size or not chunk.strip():
         return _Part(chunk.strip(), Dropped())
     request = _ask(task, chunk, size)
+    can_be_halved = len(chunk) >= 2 * SMALLEST_CHUNK
+    tokens = count_utf8(chunk) // BYTES_A_TOKEN + (request.max_tokens or 0)
+    if can_be_halved and tokens > task.room:
+        return await _shorten_halves(task, chunk, size, level)
 
     try:
         answer = await _read(task, request)
     except TooLongError as error:
-        if len(chunk) < 2 * SMALLEST_CHUNK:
-            return _lost(chunk, level, error)
-        return await _shorten_halves(task, chunk, size, level)
+        if can_be_halved:
+            return await _shorten_halves(task, chunk, size, level)
+        return _lost(chunk, level, error)
     except (CallError, BudgetError) as error:
         return _lost(chunk, level, error)
 

@@ -272,6 +272,7 @@ _VARIABLE = re.compile(r"\{\{\s*([^{}]+?)\s*\}\}")
 """A variable in a template of promptfoo."""
 _EQUALITY = ("equals", "contains", "icontains", "similar", "factuality")
 """The assertions of promptfoo whose value is a reference answer."""
+_ANEW = "are not read; a judge scores the outputs anew"
 _HEADER = "header.json"
 _ZSTANDARD = 93
 """The number of a method of compression in ZIP archives."""
@@ -352,6 +353,8 @@ def _read_sample(sample: Row) -> Row:
     messages: Any = sample.get("messages") or ()
     has_calls = any(message.get("tool_calls") for message in messages)
     epoch = sample.get("epoch", 1)
+    scores = as_object(sample.get("scores"))
+    leave_out("score", f"{', '.join(scores)}: those of Inspect's scorers {_ANEW}", len(scores))
     options = [f"{chr(65 + n)}) {text}" for n, text in enumerate(sample.get("choices") or ())]
     row: dict[str, Any] = {
         # The epochs of a sample are repeats of one item, by whose id intervals are clustered.
@@ -392,6 +395,8 @@ def read_tool_result(row: Row) -> Row:
         for name in ("response", "testCase", "prompt", "provider", "vars")
     )
     output: Any = response.get("output")
+    scores = [name for name in ("success", "score", "namedScores") if row.get(name) is not None]
+    leave_out("score", f"{', '.join(scores)}: those of promptfoo {_ANEW}", len(scores))
     checks: list[Row] = case.get("assert") or []
     values = (check.get("value") for check in checks if check.get("type") in _EQUALITY)
     result: dict[str, Any] = {

@@ -18,7 +18,7 @@ from textevolve.engine.local import stream
 from textevolve.errors import BudgetError, FatalModelError, InputError, ModelError
 from textevolve.evaluation import Case, Failure, Result, Usage, empty_default, error_of, failure_of
 from textevolve.llm.chains.chain import check_templates
-from textevolve.llm.chains.chat_template import value_text
+from textevolve.llm.chains.chat_template import unwrap_messages, value_text
 from textevolve.llm.chains.scope import StepTrace, TraceRecorder
 from textevolve.mappings import read_fields
 from textevolve.report import wording
@@ -207,7 +207,7 @@ def run(spec: ChainSpec, cases: Iterable[Case], bench: Workbench) -> AsyncGenera
         except (ModelError, BudgetError) as error:
             return ChainRun(position, case.id, inputs, spent.trace, failure=failure_of(error))
 
-        json_outputs = to_jsonable_python(outputs, serialize_unknown=True)
+        json_outputs = to_jsonable_python(unwrap_messages(outputs), serialize_unknown=True)
 
         return ChainRun(position, case.id, inputs, spent.trace, json_outputs)
 

@@ -150,10 +150,26 @@ def _fields_of(value: object) -> Collection[str]:
 
 def value_text(value: object) -> str:
     """Format a value for a prompt: a text unchanged, other values as JSON."""
+    value = unwrap_messages(value)
     if isinstance(value, str):
         return value
     plain = to_jsonable_python(value, serialize_unknown=True, by_alias=True)
     return json.dumps(plain, ensure_ascii=False)
+
+
+def unwrap_messages(value: object) -> object:
+    """Return the text of a message of LangChain, and a mapping with the texts of its messages;
+    other values are unchanged. Messages with more than a text stay, as do lists of them, which are
+    chats."""
+    if is_mapping(value):
+        return {name: unwrap_messages(item) for name, item in value.items()}
+    if not hasattr(value, "response_metadata"):
+        return value
+    message = cast("Any", value)
+    text = str(message.text)
+    is_whole = not getattr(message, "tool_calls", None) and (text or not message.content)
+
+    return text if is_whole else message
 
 
 def merge(parts: Iterable[TemplatePart]) -> tuple[TemplatePart, ...]:
