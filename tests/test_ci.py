@@ -93,6 +93,46 @@ def test_open_quotes_are_refused(run_action, name):
     assert f"::error::{name}: a quote has no end" in outcome.stdout
 
 
+@pytest.fixture
+def pretend(home, monkeypatch):
+    """Puts a script in the place of our command, which has a summary and says what it was given."""
+    command = home / "bin" / "textevolve"
+    command.parent.mkdir()
+    command.write_text('#!/bin/sh\necho "given $*"\ncp summary.md textevolve-report.md\n')
+    command.chmod(0o755)
+    (home / "summary.md").write_text("# Report\n")
+    monkeypatch.setattr(sys, "executable", str(command))
+
+
+@pytest.mark.parametrize("value", ["true", "True", "TRUE", "yes", "1", "on"])
+def test_a_switch_is_on_in_all_words_for_yes(pretend, run_action, value):
+    outcome = run_action(command="evaluate cases.csv", no_worse_than="main", fail_if_worse=value)
+    assert (outcome.returncode, "--fail-if-worse" in outcome.stdout) == (0, True)
+
+
+@pytest.mark.parametrize("value", ["", "false", "False", "no", "0", "off"])
+def test_a_switch_is_off_in_all_words_for_no(pretend, run_action, value):
+    outcome = run_action(command="evaluate cases.csv", no_worse_than="main", fail_if_worse=value)
+    assert (outcome.returncode, "--fail-if-worse" in outcome.stdout) == (0, False)
+
+
+def test_a_switch_with_another_word_is_refused(pretend, run_action):
+    outcome = run_action(command="evaluate cases.csv", fail_if_worse="significantly")
+    assert outcome.returncode == 2
+    assert "::error::fail-if-worse: write true or false" in outcome.stdout
+
+
+def test_a_long_summary_ends_with_a_whole_row(pretend, run_action, home):
+    rows = [f"| {n} | {'潮の満ち引き' * 40} |" for n in range(3000)]
+    (home / "summary.md").write_text("\n".join(["# Report", *rows, ""]), encoding="utf-8")
+    run_action(command="evaluate cases.csv")
+    summary = (home / "GITHUB_STEP_SUMMARY").read_bytes()
+    assert 800_000 < len(summary) <= 2**20
+    *shown, blank, note = summary.decode().splitlines()
+    assert shown == ["# Report", *rows[: len(shown) - 1]]
+    assert (blank, "cut here" in note) == ("", True)
+
+
 def test_the_hook_is_a_command_of_ours():
     (hook,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
     (used,) = [

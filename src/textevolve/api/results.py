@@ -25,6 +25,7 @@ from textevolve.evaluation import (
 from textevolve.judges.judge import Judge, quote_value, read_judge
 from textevolve.judges.rubric import is_rubric_name
 from textevolve.mappings import drop_none
+from textevolve.rows.writing import frame_rows
 from textevolve.runs.study import AnyStudy, StudySpec, find_study
 from textevolve.showing import Drawing, TableRows
 from textevolve.spec import Frozen
@@ -263,7 +264,8 @@ async def collect_result(
 
 
 def _read_rows(run: RunRecord, records: Sequence[Any]) -> TableRows:
-    return find_study(run.spec["kind"]).table(records)
+    study = find_study(run.spec["kind"])
+    return frame_rows(lambda: study.table(records))
 
 
 def _read_figures(run: RunRecord, records: Sequence[Any]) -> Mapping[str, Figure]:

@@ -29,7 +29,7 @@ from textevolve.errors import InputError
 from textevolve.report.blocks import Report
 from textevolve.report.html import html_fragment
 from textevolve.report.markdown import write_markdown
-from textevolve.rows.writing import plain
+from textevolve.rows.writing import frame_rows, plain
 from textevolve.runs import driver
 from textevolve.runs.driver import Launch
 from textevolve.runs.logs import LOGS, is_log_target, write_logs
@@ -122,7 +122,7 @@ class SavedRun(Shown):
 
     def _rows(self) -> TableRows:
         with self._opened() as (_, run, records):
-            return list(run.study.table(records()))
+            return frame_rows(lambda: run.study.table(records()))
 
     def _draw(self, draw: Callable[[Report], str]) -> str:
         with self._opened() as (store, run, records):  # a report reads records as it is drawn

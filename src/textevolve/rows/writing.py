@@ -177,6 +177,12 @@ def write_parquet(rows: RowSource, target: IO[bytes]) -> int:
     return number
 
 
+def frame_rows(rows: RowSource) -> list[dict[str, Scalar]]:
+    """Return the rows for a data frame, with the columns of the CSV file."""
+    columns = find_columns(rows())
+    return [_typed(row, columns) for row in rows()]
+
+
 def _typed(row: FlatRow, columns: FlatColumns) -> dict[str, Scalar]:
     """Return a row in which values of a text column that are no texts are written as JSON."""
     cells = _cells(row, columns)

@@ -129,6 +129,10 @@ _ADVICE = {
     "3D": "there is no such database; make it with CREATE DATABASE, or name another one",
     "42501": "this user has no right to do that; grant the right, or name another user",
     "53": "the server is out of connections, memory or disk; try again when it has some",
+    "57014": (
+        "the server cancelled a statement, as at the end of its statement_timeout; for a longer"
+        " one add ?options=-cstatement_timeout%3D10min to the address"
+    ),
     "57": "the server is going down or has ended this connection; try again when it is back",
     "08": "there is no connection to the server; try again when it is back",
     "42P01": (

@@ -64,10 +64,11 @@ from textevolve.rows import SUFFIXES, is_row_file, names_rows, read_argument
 from textevolve.rows.cases import CaseLike, RowReading, read_cases, take_cases
 from textevolve.rows.columns import CHECKS as CHECK_COLUMNS
 from textevolve.rows.columns import UNAPPLIED, Columns, fold_name
+from textevolve.rows.writing import frame_rows
 from textevolve.runs.aggregates import Aggregates, describe_judges, describe_scores
 from textevolve.runs.study import Asks, Row, Study, write_json
 from textevolve.settings import Settings
-from textevolve.showing import show_as
+from textevolve.showing import TableRows, show_as
 from textevolve.spans import NO_SPAN, span
 from textevolve.studies.evaluate_spec import DebateParameters, EvaluateSpec, explicit_parameters
 from textevolve.studies.judged_report import (
@@ -715,8 +716,12 @@ def _draw(judged: Judged) -> str:
     return html_fragment(report_evaluations(summarise(None, [judged]), {}))
 
 
+def _read_rows(judged: Judged) -> TableRows:
+    return frame_rows(lambda: candidate_rows(judged))
+
+
 for _kind in (DebateResult, JudgedCase):
-    show_as(_kind, _draw, candidate_rows)
+    show_as(_kind, _draw, _read_rows)
 
 STUDY = Study(
     aggregates=True,
