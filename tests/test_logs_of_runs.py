@@ -149,6 +149,12 @@ def test_a_comparison_is_a_record_of_every_eval_ever(compared, home):
     compared.export(to="every-eval-ever:out")
     files = read_folder(home / "out")
     assert len(files) == 4
+    variants = {
+        json.loads(text)["model_info"]["additional_details"]["variant"]
+        for name, text in files.items()
+        if name.endswith(".json")
+    }
+    assert len(variants) == 2
     for name, text in files.items():
         assert re.fullmatch(rf"data/[^/]+/[^/]+/[^/]+/{UUID}(_samples\.jsonl|\.json)", name)
         if name.endswith(".jsonl"):

@@ -27,7 +27,7 @@ from textevolve.evaluation import SPENT, Case, as_number
 from textevolve.json_texts import as_array, as_object, parse_printed, write_text
 from textevolve.ledger import leave_out
 from textevolve.metrics.label_metrics import AnswerMetric, list_calls, open_metric
-from textevolve.metrics.plain import call_metric, read_schema
+from textevolve.metrics.plain import IGNORE_CASE, call_metric, read_schema
 from textevolve.rows.exports import EXPECTED
 from textevolve.spec import suggest
 from textevolve.texts.patterns import compile_pattern, is_found
@@ -87,7 +87,15 @@ def _read_text(value: Any) -> str:
     text = "" if value is None else write_text(value)
     if not text.strip():
         raise InputError("its value is missing or empty")
+    _refuse_metric(text)
     return text
+
+
+def _refuse_metric(text: str) -> None:
+    """Raise InputError for what follows the colon in `contains:ignore-case: TEXT`, which is how a
+    metric is written: as a text it would occur nowhere, so that `not` holds."""
+    if text.startswith(f"{IGNORE_CASE}:"):
+        raise InputError("only metrics have ignore-case; the check for it is icontains")
 
 
 def _read_texts(value: Any) -> list[str]:
@@ -154,6 +162,8 @@ def function_name(value: Any) -> str:
 def _open_equals(value: Any) -> CheckGrader:
     if isinstance(value, Mapping | list):
         return lambda text, _case: parse_printed(text.strip()) == value
+    if isinstance(value, str):
+        _refuse_metric(value)
     return _open_metric(value, "exact")
 
 

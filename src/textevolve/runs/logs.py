@@ -266,9 +266,11 @@ def write_every_eval_ever(store: Store, run: StudyRun) -> LogFiles:
             "model_info": {
                 "name": name or developer,
                 "id": log.model,
+                # Two prompts of one model, or two columns of outputs, differ in this alone.
                 "additional_details": {
                     "deployment_type": "unknown",
                     "model_availability": "unknown",
+                    "variant": log.variant,
                 },
             },
             "evaluation_results": [
