@@ -53,6 +53,15 @@ def test_tools_choose_their_template(folder, as_files):
     assert model.render(USER, chat_template="{{ messages | length }}") == "1"
 
 
+def test_unknown_names_are_refused(folder):
+    """A name that the model does not have was rendered as if it were a template."""
+    model = read_chat_template(folder({"chat_template": NAMED}))
+    with pytest.raises(InputError, match=r"no chat template 'rga'; it has default, rag, tool_use"):
+        model.render(USER, chat_template="rga")
+    with pytest.raises(InputError, match=r"no chat template 'rag'; it has one without a name"):
+        read_chat_template(folder({"chat_template": TURNS})).render(USER, chat_template="rag")
+
+
 def test_no_default_is_said(folder):
     model = read_chat_template(folder({"chat_template": NAMED[1:]}))
     with pytest.raises(InputError, match=r"no default.*rag, tool_use"):

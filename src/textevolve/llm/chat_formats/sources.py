@@ -293,6 +293,11 @@ class JinjaTemplate:
         if chat_template is not None:
             # A model with one template has no names, so the text is a source.
             sources_by_name = {**self.named, "default": self.source} if self.named else {}
+            if chat_template not in sources_by_name and "{" not in chat_template:
+                names = ", ".join(sorted(sources_by_name)) or "one without a name"
+                raise InputError(
+                    f"{self.origin}: has no chat template '{chat_template:.60}'; it has {names}"
+                )
             return sources_by_name.get(chat_template, chat_template)
         if has_tools and "tool_use" in self.named:
             return self.named["tool_use"]
