@@ -136,7 +136,7 @@ def passage_text(passage: object) -> str | None:
 
 def read_contexts(value: object, where: str) -> tuple[str, ...]:
     """Read passages from a text, a list of texts, a list of objects with a text, or a text
-    that is one of these as JSON or Python writes it.
+    that is one of these as JSON or Python writes it. None is no passage.
 
     Raises:
         InputError: a passage has no text; names `where`.
@@ -146,7 +146,7 @@ def read_contexts(value: object, where: str) -> tuple[str, ...]:
     texts: list[str] = []
 
     for item in items:
-        text = passage_text(item)
+        text = "" if item is None else passage_text(item)
         if text is None:
             raise InputError(
                 f"{where}: a passage of contexts must be a text, or an object with a text in one of"

@@ -159,6 +159,43 @@ def test_turns_join_every_field():
     assert join_trajectories(turns) == expected
 
 
+FIND = {"name": "find", "arguments": {"q": "tide"}, "result": "1"}
+BOOK = {"name": "book", "arguments": {"id": 1}}
+
+
+@pytest.mark.parametrize(
+    ("name", "reports", "is_told"),
+    [
+        ("all", [[FIND], [FIND, BOOK]], True),
+        ("late", [[], [FIND], [FIND, BOOK]], True),
+        ("idle", [[FIND], [FIND]], True),
+        ("own", [[FIND], [BOOK]], False),
+        ("mixed", [[FIND], [FIND, BOOK], [BOOK]], False),
+        ("last", [[], [FIND]], False),
+    ],
+)
+def test_calls_reported_again_are_told(cli, home, name, reports, is_told):
+    """The calls of an answer are its own, as documented. An application that reports all calls so
+    far at each turn is told so, once, since its calls count again."""
+    (home / f"calls_{name}.py").write_text(
+        f"REPORTS = {reports!r}\n"
+        "def reply(messages):\n"
+        "    return {'answer': 'Yes.', 'tool_calls': REPORTS[len(messages) // 2]}\n"
+    )
+    (home / "desk.yaml").write_text(f"target: python:calls_{name}.reply\nname: {name}\n")
+    turns = ["Go on."] * len(reports)
+    (home / "chats.jsonl").write_text(f"{json.dumps({'turns': turns})}\n" * 3)
+    outcome = cli(
+        *("compare", "--target", "desk.yaml", "-d", "chats.jsonl", "-o", "cells.jsonl"),
+        *("--metric", "tool-sequence:exact:find,book"),
+    )
+    assert outcome.code == 0, outcome.err
+    assert outcome.err.count(f"{name}: each answer of a conversation begins with") == is_told
+    cell = json.loads((home / "cells.jsonl").read_text().splitlines()[0])
+    own = [call["name"] for report in reports for call in report]
+    assert [call["name"] for call in cell["tool_calls"]] == own
+
+
 @pytest.mark.parametrize(
     ("turns", "steps"),
     [

@@ -38,6 +38,28 @@ def test_last_words_are_judged(cli, home, server, last):
     assert dialogue + (f"User: {last}\n" if last else "") + "[[/" in judged
 
 
+def test_thoughts_of_users_are_not_sent(cli, home, server):
+    """Also those that the user's model writes within its JSON."""
+    thought = "<think>I ask for a refund.</think>"
+    moves = iter([("continues", "May I?"), ("continues", "And now?"), ("reached", "Thanks.")])
+
+    def script(body, _number):
+        if body["model"] == "user":
+            state, message = next(moves)
+            return json.dumps({"state": state, "message": f"{thought}\n{message}"})
+        return "Yes."
+
+    server.script = script
+    (home / "support.txt").write_text("You are support.")
+    write_rows(home / "rows.jsonl", [{"goal": "Get a refund."}])
+    command = ["compare", "-p", "support.txt", "-d", "rows.jsonl", "-m", f"{server.url}#app"]
+    outcome = cli(*command, "--user-model", f"{server.url}#user", "--metric", "regex:.")
+    assert outcome.code == 0, outcome.err
+    assert "I ask for" not in str(server.requests)
+    sent = [body["messages"][-1]["content"] for body in server.requests if body["model"] == "app"]
+    assert sent == ["May I?", "And now?"]
+
+
 def test_recorded_chats_need_no_input(cli, home, server, model):
     messages = [
         {"role": "user", "content": "Which planets have rings?"},

@@ -137,6 +137,15 @@ def test_single_documents_are_rows(tmp_path):
             '{"version": 2}',
             "a.json: must be a list of cases, or an object with one under",
         ),
+        # As LlamaIndex writes the queries, the corpus and the passages of a set for retrieval.
+        (
+            "a.json",
+            '{"queries": {"q": "Why?"}, "corpus": {"n": "So."}, "relevant_docs": {"q": ["n"]},'
+            ' "mode": "text"}',
+            "a.json: must be a list of cases, or an object with one under data, rows, items,"
+            " examples, cases, instances, records, memories; saw queries, corpus, relevant_docs,"
+            " mode",
+        ),
     ],
 )
 def test_other_files_are_named(tmp_path, name, content, sentence):

@@ -18,6 +18,8 @@ FORMS = {
     "Bedrock": [{"content": {"text": FIRST}, "score": 0.9}, {"content": {"text": SECOND}}],
     "mixed": [FIRST, {"chunk": SECOND}],
     "as Python prints it": str([{"text": FIRST}, {"text": SECOND}]),
+    "with gaps": [None, FIRST, "", SECOND, None],
+    "with gaps, printed": str([FIRST, None, SECOND]),
 }
 
 
@@ -35,6 +37,17 @@ def test_passages_are_their_texts(cli, home, server, model, form):
     assert sorted(passages_of(server)) == sorted([[FIRST], [SECOND]])
     assert join_passages(form) == f"{FIRST}\n\n{SECOND}"
     assert not any("a.pdf" in str(body) for body in server.requests)
+
+
+@pytest.mark.parametrize("entry", [3, {"score": 0.9}, ["So."]])
+def test_passages_without_text_are_named(cli, home, model, entry):
+    """The other passages were left out with it, and the case was said to have no context."""
+    row = {"input": "When?", "output": "At six.", "contexts": [None, FIRST, entry]}
+    (home / "rows.jsonl").write_text(json.dumps(row))
+    outcome = cli("evaluate", "rows.jsonl", "--judge", "context-precision", "-m", model)
+    assert outcome.code == 2
+    assert "rows.jsonl:1: 'contexts': a passage of contexts must be a text" in outcome.err
+    assert outcome.err.rstrip().endswith(f"not {entry!r}")
 
 
 def test_compare_reads_them_too(cli, home, server, model):

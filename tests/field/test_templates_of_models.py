@@ -53,6 +53,15 @@ def test_tools_choose_their_template(folder, as_files):
     assert model.render(USER, chat_template="{{ messages | length }}") == "1"
 
 
+def test_unknown_names_are_refused(folder):
+    """A name that the model does not have was rendered as if it were a template."""
+    model = read_chat_template(folder({"chat_template": NAMED}))
+    with pytest.raises(InputError, match=r"no chat template 'rga'; it has default, rag, tool_use"):
+        model.render(USER, chat_template="rga")
+    with pytest.raises(InputError, match=r"no chat template 'rag'; it has one without a name"):
+        read_chat_template(folder({"chat_template": TURNS})).render(USER, chat_template="rag")
+
+
 def test_no_default_is_said(folder):
     model = read_chat_template(folder({"chat_template": NAMED[1:]}))
     with pytest.raises(InputError, match=r"no default.*rag, tool_use"):
@@ -117,6 +126,48 @@ def test_what_cannot_be_continued(folder):
     ):
         with pytest.raises(InputError, match="continue_final_message"):
             model.render(messages, continue_final_message=True, **options)
+
+
+@pytest.mark.parametrize("reply", ["<think>Far.</think>\nAt", "<think></think>At ", "<b>At</b> "])
+def test_parts_that_a_template_cuts_are_named(folder, reply):
+    """The end of the reply is there, so a sentence about its end would mislead."""
+    source = "{{ messages[-1].content.split('>')[-1] }}<|im_end|>"
+    model = read_chat_template(folder(chat_template=source))
+    with pytest.raises(InputError, match=r"leaves out or changes a part .* thoughts"):
+        model.render([*USER, {"role": "assistant", "content": reply}], continue_final_message=True)
+    messages = [*USER, {"role": "assistant", "content": "At"}]
+    assert model.render(messages, continue_final_message=True) == "At"
+
+
+CALLS = "{% for c in messages[-1].tool_calls %}{% set c = c.function or c %}"
+
+
+@pytest.mark.parametrize("is_nested", [True, False])
+@pytest.mark.parametrize("writes", ["c.arguments | tojson", "c.arguments"])
+@pytest.mark.parametrize(
+    ("recorded", "text", "is_quoted"),
+    [
+        ('{"town": "\\"Rye\\""}', '{"town": "\\"Rye\\""}', False),
+        (' {"days": 2} ', '{"days": 2}', False),
+        ("", "{}", False),
+        ('{"town": "Zü', '{"town": "Zü', True),
+        ("[2]", "[2]", True),
+    ],
+)
+def test_arguments_recorded_as_texts(
+    folder, cli, home, caplog, is_nested, writes, recorded, text, is_quoted
+):
+    """As the calls of a recorded chat have them: within a function, as OpenAI's, or beside the
+    name. What is no object is written as the text that it is, and named."""
+    call = {"name": "tide", "arguments": recorded}
+    call = {"id": "c", "type": "function", "function": call} if is_nested else {"id": "c", **call}
+    messages = [*USER, {"role": "assistant", "content": None, "tool_calls": [call]}]
+    (home / "chat.json").write_text(json.dumps(messages))
+    place = folder(chat_template=f"{CALLS}{{{{ {writes} }}}}{{% endfor %}}")
+    result = cli("models", "templates", "convert", "chat.json", "-t", str(place))
+    is_quoted = is_quoted and "tojson" in writes
+    assert result.out.strip() == (json.dumps(text, ensure_ascii=False) if is_quoted else text)
+    assert ("message 2: the arguments of a call are no JSON object" in caplog.text) == is_quoted
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from textevolve.errors import AnswerError
 from textevolve.llm.model import Message, Model, Request, draw_sample
 from textevolve.llm.prompts import draw_nonce, fenced, load_template
 from textevolve.llm.structured import ask_structured
+from textevolve.messages import split_thought
 from textevolve.rows.chats import Chat, write_chat
 
 LONGEST_MESSAGE = 800
@@ -83,12 +84,13 @@ async def write_message(
         seed=user.seed,
     )
     move = (await ask_structured(model, draw_sample(request, sample), _Move)).value
+    text = split_thought(move.message)[1]
     ending: ConversationEnd = "" if persists else _ENDINGS[move.state]
     if chat and ending:
-        return move.message.strip(), ending
+        return text.strip(), ending
     if chat and len(chat) >= 2 * user.most_turns:
         return "", "turn limit"
-    if not move.message.strip():
+    if not text.strip():
         raise AnswerError("the simulated user wrote no message")
 
-    return move.message, ""
+    return text, ""

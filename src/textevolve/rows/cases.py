@@ -64,7 +64,14 @@ from textevolve.rows.columns import (
 )
 from textevolve.rows.images import folder_of, list_images, read_images
 from textevolve.rows.tables import name_of
-from textevolve.trajectory import NO_ANSWER, TRAJECTORY_FIELDS, Trajectory, read_trajectory
+from textevolve.trajectory import (
+    NO_ANSWER,
+    TRAJECTORY_FIELDS,
+    Trajectory,
+    passage_text,
+    read_contexts,
+    read_trajectory,
+)
 
 _GAP = "\n\n"
 """The text between an instruction and its input."""
@@ -460,9 +467,12 @@ class _RowSource:
 
     def take_context(self) -> str | None:
         for name in self.roles.contexts:
-            if text := join_passages(self.get(name)):
+            value = self.get(name)
+            if text := join_passages(value):
                 self.read[name] = "context"
                 return text
+            if any(map(passage_text, as_array(value))):
+                read_contexts(value, f"{self.where}: '{name}'")  # names the one without a text
 
         return None
 

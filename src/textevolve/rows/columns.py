@@ -254,13 +254,13 @@ def is_text_column(column: str, *, letters: bool = False) -> bool:
 def join_passages(value: object) -> str:
     """Return a context as one text. A text is returned unchanged; the passages of a list, or of a
     text that is one as JSON or Python writes it, are joined by blank lines, which are removed
-    within passages. A passage is a text, or an object with one. An empty list and other values give
-    an empty text."""
+    within passages. A passage is a text, or an object with one; None is no passage. An empty list
+    and other values give an empty text."""
     parsed = parse_printed(value)
     if isinstance(parsed, str):
         return parsed if parsed.strip() else ""
     passages = [parsed] if is_mapping(parsed) else as_array(parsed)
-    texts = list(map(passage_text, passages))
+    texts = [passage_text(passage) for passage in passages if passage is not None]
     if None in texts:
         return value if isinstance(value, str) else ""
 

@@ -24,7 +24,7 @@ from textevolve.errors import InputError, plural
 from textevolve.json_texts import as_array, as_object, is_array
 from textevolve.reach import allowed_path
 from textevolve.rows.chats import read_chat
-from textevolve.rows.columns import names_column
+from textevolve.rows.columns import list_names, names_column
 from textevolve.rows.spreadsheets import (
     DELIMITERS,
     HEAD,
@@ -161,7 +161,7 @@ def _read_document(text: str, about: RowFile, *, is_line: bool) -> Iterator[Plac
     if rows is None:
         raise InputError(
             f"{about.name}: must be a list of {plural(about.noun)}, or an object with one under"
-            f" {', '.join(_WRAPPERS)}"
+            f" {', '.join(_WRAPPERS)}; saw {list_names(as_object(document))}"
         )
 
     for number, row in enumerate(rows, 1):

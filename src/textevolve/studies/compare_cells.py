@@ -61,6 +61,7 @@ from textevolve.studies.conversations import (
     SESSION,
     ConversationTurn,
     Grade,
+    check_calls,
     join_grades,
     join_trajectories,
     turn_row,
@@ -347,7 +348,9 @@ async def _converse(bench: Workbench, planned: Planned) -> tuple[Output, Chat, l
 
     if failure is not None:
         failure = replace(failure, reason=f"turn {len(chat) // 2 + 1}: {failure.reason}")
-    trajectory = join_trajectories([answer.trajectory for answer in answers])
+    trajectories = [answer.trajectory for answer in answers]
+    check_calls(trajectories, planned.empty.variant)
+    trajectory = join_trajectories(trajectories)
     context = join_passages(trajectory.contexts) if trajectory else ""
     pairs = zip(chat[::2], chat[1::2], strict=False)
     output = replace(

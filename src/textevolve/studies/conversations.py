@@ -6,9 +6,11 @@ simulated user of a row, the grades of each turn, and the figures by turn.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
+from functools import lru_cache
+from itertools import chain, pairwise
 from statistics import fmean
 from typing import Any
 
@@ -150,6 +152,24 @@ def join_trajectories(turns: Sequence[Trajectory | None]) -> Trajectory | None:
         None if None in calls else tuple(joined_calls),
         steps=_sum_steps(trajectories),
         errors=tuple(errors),
+    )
+
+
+def check_calls(turns: Sequence[Trajectory | None], application: str) -> None:
+    """Warn if each answer of a conversation seems to report the calls of those before it again."""
+    calls = [turn.tool_calls or () for turn in turns if turn]
+    pairs = list(pairwise(calls))
+    if any(calls[:-1]) and all(later[: len(earlier)] == earlier for earlier, later in pairs):
+        _warn_of_repeats(application)
+
+
+@lru_cache
+def _warn_of_repeats(application: str) -> None:
+    """Warn once for each application."""
+    logging.getLogger("textevolve").warning(
+        "%s: each answer of a conversation begins with the tool calls of the answers before it, and"
+        " they count again; an answer should report its own calls alone",
+        application,
     )
 
 

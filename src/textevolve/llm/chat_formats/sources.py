@@ -293,6 +293,11 @@ class JinjaTemplate:
         if chat_template is not None:
             # A model with one template has no names, so the text is a source.
             sources_by_name = {**self.named, "default": self.source} if self.named else {}
+            if chat_template not in sources_by_name and "{" not in chat_template:
+                names = ", ".join(sorted(sources_by_name)) or "one without a name"
+                raise InputError(
+                    f"{self.origin}: has no chat template '{chat_template:.60}'; it has {names}"
+                )
             return sources_by_name.get(chat_template, chat_template)
         if has_tools and "tool_use" in self.named:
             return self.named["tool_use"]
@@ -337,10 +342,16 @@ def _cut_at_end(text: str, final_text: str) -> str:
     """Return the rendered text up to the mark. A template that trims texts also removes the white
     space at the end of the mark; that of the message before it goes, too."""
     place = text.rfind(_END_MARK.strip())
-    if place < 0 or final_text.strip() not in text:
+    if place < 0:
         raise InputError(
             "continue_final_message: the chat template leaves out the end of the last message, so"
             " it cannot be continued"
+        )
+    if final_text.strip() not in text:
+        raise InputError(
+            "continue_final_message: the chat template leaves out or changes a part of the last"
+            " message, such as its thoughts, so the model would continue another one: send the"
+            " message without that part"
         )
     is_whole = text.startswith(_END_MARK, place)
 
@@ -395,13 +406,27 @@ def _find_values(messages: ChatMessages) -> Iterator[object]:
     """Yield the contents and arguments that are no texts."""
     for message in messages:
         yield as_array(message.get("content"))
-        for call in as_array(message.get("tool_calls")):
-            yield as_object(as_object(as_object(call).get("function")).get("arguments"))
+        yield from map(as_object, _list_arguments(message))
+
+
+def _list_arguments(message: Mapping[str, Any]) -> list[Any]:
+    """Return the arguments of a message's calls, which are fields of a call or of its function."""
+    calls = map(as_object, as_array(message.get("tool_calls")))
+    return [as_object(call.get("function") or call).get("arguments") for call in calls]
 
 
 def _report_left_out(messages: ChatMessages, text: str) -> None:
-    """Warn of instructions that are not in the rendered text: some templates know no such role."""
+    """Warn of instructions that are not in the rendered text, since some templates know no such
+    role, and of arguments that are no JSON objects and stand in it as quoted texts."""
     for number, message in enumerate(messages, 1):
+        for arguments in _list_arguments(message):
+            if isinstance(arguments, str) and json.dumps(arguments, ensure_ascii=False) in text:
+                logging.getLogger("textevolve").warning(
+                    "message %s: the arguments of a call are no JSON object, and the model sees"
+                    " them as a quoted text: %.60s",
+                    number,
+                    arguments,
+                )
         content = str(message["content"]).strip()
         if content not in text and message.get("role") in ("system", "developer"):
             logging.getLogger("textevolve").warning(
@@ -418,14 +443,17 @@ def _join_parts(message: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _parse_arguments(message: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the message with arguments of tool calls as objects."""
+    """Return the message with arguments of tool calls as objects; an empty text has none."""
     calls: list[Any] = []
-    for call in as_array(message.get("tool_calls")):
-        function = as_object(as_object(call).get("function"))
+    for call, text in zip(
+        as_array(message.get("tool_calls")), _list_arguments(message), strict=True
+    ):
         with suppress(TypeError, ValueError, RecursionError):
-            value = json.loads(function.get("arguments", ""))
+            value: Any = json.loads("{}" if text == "" else text)
             if is_object(value):
-                call = {**call, "function": {**function, "arguments": value}}
+                function = as_object(call.get("function"))
+                parsed = {**(function or call), "arguments": value}
+                call = {**call, "function": parsed} if function else parsed
         calls.append(call)
 
     return {**message, "tool_calls": calls} if calls else message
