@@ -31,6 +31,12 @@ def read(text, scale):
         return None
 
 
+@pytest.mark.parametrize("form", ["[[{}]]", "[RESULT] {}", "Rating: {}", "**{}**", "Poor.\n{}"])
+@pytest.mark.parametrize("label", ["-2", "-1", "0", "2"])
+def test_numbers_below_zero(form, label):
+    assert read(form.format(label), read_range("-2-2")) == label
+
+
 @pytest.mark.parametrize(
     ("text", "label"),
     [

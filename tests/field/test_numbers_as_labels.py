@@ -16,6 +16,11 @@ ANSWERS = [
     ("numbers=1-5", 3.5, None),
     ("numbers=1-10", 0.9, None),
     ("numbers=0-100", ".75", None),
+    ("numbers=-2-2", -2, 0.0),
+    ("numbers=-2-2", "0", 0.5),
+    ("numbers=-2-2", 2.0, 1.0),
+    ("numbers=-2-2", -3, None),
+    ("numbers=-10--6", "-7.0", 0.75),
     (QUARTERS, "0.50", 0.5),
     (QUARTERS, ".75", 0.75),
     (QUARTERS, 1.0, 1.0),
@@ -32,6 +37,14 @@ def test_a_label_is_its_number(cli, home, server, model, scale, label, score):
     outcome = cli("evaluate", *QUESTION, "--judge", judge, "-m", model, "--json")
     assert outcome.rows[0]["candidates"][0]["score"] == score
     assert outcome.code == (3 if score is None else 0)
+
+
+@pytest.mark.parametrize("scale", ["2--2", "-2-", "-2--2"])
+def test_ranges_from_high_to_low_are_refused(cli, home, model, scale):
+    (home / "grade.md").write_text("How good is {output}?")
+    outcome = cli("evaluate", *QUESTION, "-m", model, "--judge", f"prompt:grade.md+numbers={scale}")
+    assert outcome.code == 2
+    assert "write a range of whole numbers" in outcome.err
 
 
 def test_one_number_is_one_label(cli, home, model):

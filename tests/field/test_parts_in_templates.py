@@ -59,3 +59,40 @@ def test_left_out_instruction_is_named(cli, home, caplog, role):
     caplog.clear()
     convert(cli, home, PLAIN, chat)
     assert not caplog.records
+
+
+KNOWN = (
+    "{% for m in messages %}{% if m.role in ('system', 'user', 'assistant') %}"
+    "<{{ m.role }}>{{ m.content | trim }}\n{% endif %}{% endfor %}"
+)
+CALL = {"type": "function", "id": "call_1", "function": {"name": "look", "arguments": "{}"}}
+ASK = {"role": "user", "content": "Be brief. Where is it?"}
+
+
+@pytest.mark.parametrize(
+    ("messages", "number"),
+    [
+        ([{"role": "developer", "content": "Be brief."}, ASK], 1),  # its words are the user's, too
+        ([{"role": "developer", "content": [{"type": "text", "text": "Be kind."}]}, ASK], 1),
+        (
+            [
+                ASK,
+                {"role": "assistant", "content": "", "tool_calls": [CALL]},
+                {"role": "tool", "tool_call_id": "call_1", "content": "In the north."},
+            ],
+            3,
+        ),
+        ([ASK, {"role": "critic", "content": "Too long."}], 2),
+    ],
+)
+def test_left_out_message_of_any_role_is_named(cli, home, caplog, messages, number):
+    assert convert(cli, home, KNOWN, messages).code == 0
+    named = [record.getMessage() for record in caplog.records]
+    assert named == [f"the chat template leaves out message {number}: the model never sees it"]
+
+
+def test_changed_texts_are_not_left_out(cli, home, caplog):
+    source = PLAIN.replace("m.content", "m.content | upper | replace(' ', '_')")
+    chat = [{"role": "system", "content": "Be brief."}, ASK]
+    assert "BE_BRIEF." in convert(cli, home, source, chat).out
+    assert not caplog.records

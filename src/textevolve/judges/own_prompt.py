@@ -115,7 +115,7 @@ _MARKED = (
     r"(?im)^\W*(?:(?:so|the|my|your|final|overall|total|answer)\s+)*"
     r"(?:score|rating|grade|verdict|label)\b[*_`\"]*(?:\s*\([^()\n]*\))?[*_`\"]*"
     r"\s*(?:[:=：]|is\b)LABEL(?:[.;](?=\s|$)|[\])<]|\ [(–—-]|$)",
-    r"(?im)(?:\*\*(?=\d)|(?<=\n)(?=[^\n]*\Z)|\A(?=[^\n]*\Z))LABEL(?:\*\*|\.?\Z)",
+    r"(?im)(?:\*\*(?=-?\d)|(?<=\n)(?=[^\n]*\Z)|\A(?=[^\n]*\Z))LABEL(?:\*\*|\.?\Z)",
 )
 """The forms in which judges mark a verdict, the plainest first: `[[5]]` (MT-Bench), `[RESULT] 5`
 (Prometheus) or `<score>5</score>`; `Rating: 4/5` at the beginning of a line; `**4**`, or a last
@@ -296,7 +296,7 @@ def read_range(text: str) -> dict[str, float]:
     Raises:
         InputError: it is no range.
     """
-    match = re.fullmatch(r"\s*(\d{1,9})\s*-\s*(\d{1,9})\s*", text)
+    match = re.fullmatch(r"\s*(-?\d{1,9})\s*-\s*(-?\d{1,9})\s*", text)
     low, high = map(int, match.groups()) if match else (0, 0)
     if not low < high < low + MOST_LEVELS:
         raise InputError(f"numbers: write a range of whole numbers such as 1-5, not '{text:.40}'")

@@ -17,10 +17,11 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import date, datetime, time
+from functools import partial
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -369,7 +370,7 @@ def render_request(
     """Render the messages of a chat request as a server does. Some templates expect the arguments
     of tool calls as objects and others as texts of JSON; some write a content of text parts, and
     others need one text. The messages are in the first form that the template writes without any
-    value of Python. A message that it leaves out is named in a warning.
+    value of Python. Messages that it leaves out are named in warnings.
 
     Raises:
         InputError: as `JinjaTemplate.render`; or the template writes parts, such as images, as
@@ -379,21 +380,23 @@ def render_request(
     plain = [list(map(_join_parts, talk)) for talk in (parsed, messages)]
     talks = [parsed, messages, *plain]
     refusal: InputError | None = None
+    write = partial(
+        template.render, tools=tools, add_generation_prompt=add_generation_prompt, **values
+    )
 
     for place, talk in enumerate(talks):
         if talk in talks[:place]:
             continue
         try:
-            text = template.render(
-                talk, tools=tools, add_generation_prompt=add_generation_prompt, **values
-            )
+            text = write(talk)
         except InputError as error:
             refusal = refusal or error
             continue
 
         # A value that a template joins to its text is written as Python writes it.
         if not any(value and str(value) in text for value in _find_values(talk)):
-            _report_left_out(plain[0], text)
+            _report_quoted(talk, text)
+            _report_left_out(talk, write)
             return text
 
     raise refusal or InputError(
@@ -415,9 +418,8 @@ def _list_arguments(message: Mapping[str, Any]) -> list[Any]:
     return [as_object(call.get("function") or call).get("arguments") for call in calls]
 
 
-def _report_left_out(messages: ChatMessages, text: str) -> None:
-    """Warn of instructions that are not in the rendered text, since some templates know no such
-    role, and of arguments that are no JSON objects and stand in it as quoted texts."""
+def _report_quoted(messages: ChatMessages, text: str) -> None:
+    """Warn of arguments that are no JSON objects and stand in the rendered text as quoted texts."""
     for number, message in enumerate(messages, 1):
         for arguments in _list_arguments(message):
             if isinstance(arguments, str) and json.dumps(arguments, ensure_ascii=False) in text:
@@ -427,11 +429,34 @@ def _report_left_out(messages: ChatMessages, text: str) -> None:
                     number,
                     arguments,
                 )
-        content = str(message["content"]).strip()
-        if content not in text and message.get("role") in ("system", "developer"):
-            logging.getLogger("textevolve").warning(
-                "the chat template leaves out message %s: the model never sees it", number
-            )
+
+
+def _report_left_out(messages: ChatMessages, write: Callable[[ChatMessages], str]) -> None:
+    """Warn of messages that are not in the rendered text: some templates know no such role. They
+    are looked for by a number in the place of each text, since one text may occur in another, and
+    a template may change letters."""
+    marks = [str(7_000_000 + number) for number in range(len(messages))]
+    marked = list(map(_mark_text, messages, marks))
+    with suppress(InputError):
+        text = write(marked)
+        for number, message in enumerate(messages):
+            if marked[number] != message and marks[number] not in text:
+                logging.getLogger("textevolve").warning(
+                    "the chat template leaves out message %s: the model never sees it", number + 1
+                )
+
+
+def _mark_text(message: Mapping[str, Any], mark: str) -> Mapping[str, Any]:
+    """Return the message with a mark in the place of its text or of its parts' texts, if any."""
+    match message.get("content"):
+        case str(content) if content.strip():
+            return {**message, "content": mark}
+        case [*parts]:
+            fields = map(as_object, parts)
+            marked = [{**part, "text": mark} if part.get("text") else part for part in fields]
+            return {**message, "content": marked}
+        case _:
+            return message
 
 
 def _join_parts(message: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import json
 import logging
 import re
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
@@ -522,8 +523,12 @@ def open_judge(judge: Judge, judges: Judges) -> DecidingJudge:
     """
 
     @lru_cache(maxsize=RUBRICS_KEPT)
-    def open(rubric: str) -> Evaluator:
+    def open_once(rubric: str, _files: str) -> Evaluator:
         return keep_whole(judges.open(judge, rubric))
+
+    def open(rubric: str) -> Evaluator:
+        # A file of the judge may have changed since the last request.
+        return open_once(rubric, json.dumps(judge.describe()))
 
     open("")
 
