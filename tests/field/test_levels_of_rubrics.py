@@ -95,8 +95,6 @@ def test_named_descriptions_of_scores_are_no_criteria(cli, home, model, server):
 
 def test_objects_in_prose_are_kept(cli, home, model, server):
     rubric = 'It is an object such as {"city": "Oslo"}.\n[It] names the moon.'
-    assert (
-        cli("evaluate", *QUESTION, "-m", model, "--judge", "checklist", "--rubric", rubric).code
-        == 0
-    )
+    command = ("evaluate", *QUESTION, "-m", model, "--judge", "checklist")
+    assert cli(*command, "--rubric", rubric).code == 0
     assert len(server.requests) == 2
