@@ -127,13 +127,14 @@ def open_sequence(option: str) -> TrajectoryCheck:
     default): the same names in the same order; `in-order`: other calls may come between;
     `any-order`: the score is the share of the expected calls that were made."""
     mode, colon, listed = option.partition(":")
-    if mode not in MODES and colon:
-        raise InputError(f"metric tool-sequence:{option}: the mode is one of {', '.join(MODES)}")
+    if (mode not in MODES and colon) or re.search(r"[*?{]", option):
+        raise InputError(
+            f"metric tool-sequence:{option}: the mode is one of {', '.join(MODES)}, and tools have"
+            " their whole names"
+        )
     if mode not in MODES:
         mode = EXACT
         listed = option
-    if re.search(r"[*?{]", listed):
-        raise InputError(f"metric tool-sequence:{option}: write the whole names of tools")
     names = [name.strip() for name in listed.split(",")] if listed else None
 
     def check(trajectory: Trajectory) -> tuple[float, Sequence[str]]:
