@@ -58,7 +58,7 @@ def convert_config(path: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     if "prompts" not in config:
         raise InputError(f"{path}: is no configuration of promptfoo: it has no prompts")
     folder = Path(path).parent
-    others = [name for name in config if name not in READ]
+    others = omit(config, READ)
     leave_out("field", f"{path}: a study takes no {', '.join(others)}", len(others))
 
     default = as_object(_open_reference(config.get("defaultTest"), folder))
@@ -150,8 +150,7 @@ def _read_providers(providers: Any) -> tuple[list[str], dict[str, Any]]:
         models.append(f"{PROVIDER_NAMES[name]}/{':'.join(parts)}")
         config = as_object(fields.get("config"))
         settings.append({SETTINGS[name]: config[name] for name in SETTINGS if name in config})
-        others = [name for name in config if name not in SETTINGS]
-        others += [name for name in fields if name not in ("id", "config", "label")]
+        others = [*omit(config, SETTINGS), *omit(fields, ("id", "config", "label"))]
         leave_out("field", f"{id}: a study takes no {', '.join(others)}", len(others))
 
     first_settings = settings[0] if settings else {}
@@ -198,7 +197,7 @@ def _list_rows(
     # A test has what `defaultTest` has, unless it has its own.
     fields = {**default, **test}
     options = as_object(default.get("options")) | as_object(test.get("options"))
-    others = [field for field in fields if field not in READ_OF_TESTS]
+    others = omit(fields, READ_OF_TESTS)
     leave_out("field", f"{name}: a row takes no {', '.join(others)}", len(others))
 
     checks: Any = _keep_checks(as_array(test.get("assert")), name, folder, of_row=True)
