@@ -1,5 +1,5 @@
-"""A grader's prompt from another tool shows a field of a column, `{{item.response}}`, with braces too
-many or without.
+"""A grader's prompt from another tool shows a field of a column, `{{item.response}}`, also with a
+brace too many.
 
 The judge would read the braces and grade by nothing; the right outcome is no score, with what to
 write, before a call. Braces that name no column are text, as before.
