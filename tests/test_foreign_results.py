@@ -39,7 +39,9 @@ def test_what_has_no_score_is_a_failure(result):
 
 
 def test_the_error_of_another_tool_is_reported():
-    assert "its error: no answer" in check_result(SimpleNamespace(error="no answer")).reason
+    no_score = check_result({"score": None, "comment": "I cannot tell."})
+    assert "it says: I cannot tell." in no_score.reason
+    assert "it says: no answer" in check_result(SimpleNamespace(error="no answer")).reason
 
 
 def test_a_score_beyond_its_scale_is_a_failure():

@@ -370,12 +370,12 @@ def check_result(value: Any) -> EvaluationResult | Failure:
         score, reason = (value, "") if number is not None else read_parts(value)
         score = as_number(score)
         if score is None:
-            error = getattr(value, "error", None)
+            error = reason or getattr(value, "error", None)
             return Failure(
                 "failed",
                 f"the judge gave {type(value).__name__} for a candidate: it must give a number from"
                 " 0 to 1, an EvaluationResult or a Failure, or an Evaluation of all"
-                + (f"; its error: {error}" if error else ""),
+                + (f"; it says: {error}" if error else ""),
             )
 
         result = EvaluationResult(score, reaches(score, PASSES), reason)

@@ -64,3 +64,37 @@ def test_descriptions_of_scores_are_shown(cli, home, model, server, judge):
     command = ("evaluate", *QUESTION, "-m", model, "--judge", judge, "--rubric", "@scores.md")
     assert cli(*command).code == 0
     assert all(line in str(server.requests[0]) for line in SCORES.splitlines())
+
+
+DESCRIPTIONS = {f"score{n}_description": f"It is {n} fifths right." for n in range(1, 6)}
+
+
+@pytest.mark.parametrize("judge", ["checklist", "probe", "decide", "single"])
+@pytest.mark.parametrize("rubric", [DESCRIPTIONS, [{"score_range": [0, 2], "expected": "bad"}]])
+@pytest.mark.parametrize("indent", [None, 2])
+def test_objects_are_no_rubrics(cli, home, model, server, judge, rubric, indent):
+    (home / "rubric.json").write_text(json.dumps(rubric, indent=indent))
+    command = ("evaluate", *QUESTION, "-m", model, "--judge", judge, "--rubric", "@rubric.json")
+    outcome = cli(*command)
+    assert outcome.code == 2
+    told = " ".join(outcome.err.split())
+    assert "levels, the lowest first, for the judge decide" in told
+    assert "prompt:FILE+numbers=1-5" in told
+    assert not server.requests
+
+
+def test_named_descriptions_of_scores_are_no_criteria(cli, home, model, server):
+    lines = [f"{name}: {text}" for name, text in DESCRIPTIONS.items()]
+    (home / "rubric.yaml").write_text("\n".join(lines))
+    command = ("evaluate", *QUESTION, "-m", model, "--judge", "checklist+rubric=rubric.yaml")
+    outcome = cli(*command)
+    assert outcome.code == 2
+    assert "describes scores" in outcome.err
+    assert not server.requests
+
+
+def test_objects_in_prose_are_kept(cli, home, model, server):
+    rubric = 'It is an object such as {"city": "Oslo"}.\n[It] names the moon.'
+    command = ("evaluate", *QUESTION, "-m", model, "--judge", "checklist")
+    assert cli(*command, "--rubric", rubric).code == 0
+    assert len(server.requests) == 2

@@ -46,6 +46,8 @@ _ABOUT = re.compile(
     r"reasons?|rationale|explanation|counts?|num)"
 )
 """The names of what labelling tools write beside a label: how sure it is, when and how it came."""
+_MISSING = ("", "None", "null", "NULL", "nan", "NaN", "NA", "N/A", "n/a", "<NA>", "#N/A")
+"""What programs write into a cell without a label; "none" may be a label of people."""
 SHOWN = 6
 """The number of different labels that are listed, if there are no more."""
 
@@ -91,9 +93,9 @@ def require_single_people(columns: Iterable[str], where: str) -> None:
 
 
 def label_text(value: object) -> str:
-    """Return a label as it is compared; empty for an empty cell."""
-    is_empty = value is None or value != value
-    return "" if is_empty else fold_case(str(value).strip())
+    """Return a label as it is compared; empty for an empty cell, or one that says so."""
+    text = str(value).strip()
+    return "" if text in _MISSING else fold_case(text)
 
 
 def take_label(row: Row, name: str, where: str, words: Collection[str] = ()) -> float | None:

@@ -107,7 +107,9 @@ async def ask_check(
     if kind.is_reference and check.value is not None:
         alone = replace(alone, reference=str(check.value))
     asked_judge.check()
-    rubric = write_criterion(check.value) if name == RUBRIC else asked_judge.find_rubric()
+    rubric = asked_judge.find_rubric()
+    if kind.judge in (RUBRIC, "trajectory") and check.value:
+        rubric = write_criterion(check.value)
     outcome = await ask_judge(keep_whole(asked_judge.open(bench, rubric)), alone)
 
     return PlainEvaluation((outcome,)) if isinstance(outcome, Failure) else outcome

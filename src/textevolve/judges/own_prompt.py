@@ -32,7 +32,12 @@ from textevolve.messages import split_thought
 from textevolve.rows import DATA_ENDINGS, read_text
 from textevolve.rows.columns import prompt_text
 from textevolve.texts.numbers import read_number
-from textevolve.texts.placeholders import fill, find_placeholders, placeholders_of
+from textevolve.texts.placeholders import (
+    fill,
+    find_expression,
+    find_placeholders,
+    placeholders_of,
+)
 
 if TYPE_CHECKING:
     from textevolve.judges.opening import Judges
@@ -233,6 +238,8 @@ class PromptJudge(LabelJudge):
 
     def write_prompt(self, context: JudgeContext, candidate: int) -> tuple[Message, ...]:
         values = map_values(prompt_text, list_values(context.case, candidate))
+        if fault := find_expression(self.template, values):
+            raise InputError(f"the prompt {self.file}: {fault}")
         for name in placeholders_of(self.template):
             if name not in values:
                 raise InputError(

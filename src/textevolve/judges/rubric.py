@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from textevolve.errors import InputError
+from textevolve.json_texts import parse_printed
 from textevolve.llm.decisions import Question, predicate, score
 from textevolve.spec import suggest
 from textevolve.texts.shipped import list_shipped, read_shipped
@@ -69,12 +70,19 @@ def expand_rubric(rubric: str) -> str:
     comments are left out.
 
     Raises:
-        InputError: the text is empty, or a single word that names no shipped rubric.
+        InputError: the text is empty or JSON, or a single word that names no shipped rubric.
     """
     text = rubric.strip()
     content = load_rubric(text).text if is_rubric_name(text) else without_comment(text)
     if not content:
         raise InputError("the rubric is empty")
+    if parse_printed(content) is not content:
+        raise InputError(
+            "the rubric is an object or a list of JSON, and a rubric is a text with one criterion a"
+            " line. Descriptions of scores, such as Ragas' score1_description, are levels, the"
+            " lowest first, for the judge decide: 'How right is it? [wrong | half right | right]';"
+            " or they stand in a prompt of your own, prompt:FILE+numbers=1-5"
+        )
 
     return content
 
@@ -92,8 +100,9 @@ def without_comment(text: str) -> str:
 # lowest first. `shipped_rubrics` has the rubrics of the package.
 
 _LEVELS = re.compile(r"(.*\S)\s*\[([^\[\]]*\|[^\[\]]*)\]")
-_SCORE = re.compile(r"(?:score|level|grade|rating)\s*\d+\s*[:=]", re.IGNORECASE)
-"""The beginning of a line that describes one score of a criterion, as in `Score 1: rude`."""
+_SCORE = re.compile(r"(?:score|level|grade|rating)[\s_]*\d+(?:_\w+)?\s*[:=]", re.IGNORECASE)
+"""The beginning of a line that describes one score of a criterion, as in `Score 1: rude` or
+`score1_description: rude`."""
 _MARKUP = re.compile(r"#{1,6}\s|\||`{3}|\W*$")
 """A line that is a heading, a row of a table, a fence or a rule of Markdown."""
 

@@ -321,21 +321,33 @@ def _open_trajectory(value: Any, *, name: str) -> CheckGrader:
     return grade
 
 
+_SIGNS = {"exact": "=", "partial": "~"}
+"""The signs of the metric `tool-args` for the modes of the check."""
+
+
 def _write_option(value: Any) -> str:
     """Return the option of a metric of trajectories, which promptfoo writes as a mapping."""
-    fields = as_object(value) or ({"steps": value} if as_array(value) else {})
+    fields = {"steps": value} if as_array(value) else dict(as_object(value))
     if not fields:
         return write_text(value)
+    mode = str(fields.pop("mode", ""))
+    name = fields.pop("name", "")
+
     if "steps" in fields:
-        mode = str(fields.get("mode", "in_order")).replace("_", "-")
-        return f"{mode}:{','.join(map(write_text, as_array(fields['steps'])))}"
-    if "args" in fields:
-        return f"{fields.get('name')}={json.dumps(fields['args'], ensure_ascii=False)}"
-    if "name" in fields:
-        return f"{fields['name']}={fields.get('min', 1)}..{fields.get('max', '')}"
-    if fields.keys() != {"max"}:
+        steps = map(write_text, as_array(fields.pop("steps")))
+        option = f"{mode.replace('_', '-') or 'in-order'}:{','.join(steps)}"
+    elif "args" in fields:
+        if (sign := _SIGNS.get(mode or "exact")) is None:
+            raise InputError(f"its mode is {' or '.join(_SIGNS)}, not {mode!r:.40}")
+        option = f"{name}{sign}{json.dumps(fields.pop('args'), ensure_ascii=False)}"
+    elif name:
+        option = f"{name}={fields.pop('min', 1)}..{fields.pop('max', '')}"
+    else:
+        option = write_text(fields.pop("max", ""))
+    if fields:
         raise InputError(f"it has no field '{next(iter(fields))}'")
-    return write_text(fields["max"])
+
+    return option
 
 
 def _open_tools(value: Any) -> CheckGrader:
@@ -486,14 +498,25 @@ def _read_named(name: str, value: Any, options: dict[str, Any]) -> dict[str, Any
             " of a file of code: --check function:FILE.py:FUNCTION"
         )
 
+    if ":" not in CHECKS[check].form and value not in (None, True):
+        raise InputError(
+            f"check {plain}: it takes no value; write the score from which it holds as"
+            f" {plain}(0.8), or as its threshold"
+        )
     if check in _LIMITS and "threshold" in options:
         most = options.pop("threshold")
         value = {"text": value, "most": most} if check == "levenshtein" else most
     if "divisor" in alias:
         value = _read_number(value) / alias["divisor"]
-    if "rubric" in alias:
+    if "fields" in alias and as_object(value):
+        value = alias["fields"] | value
+    if "rubric" in alias and (value or check == RUBRIC):
         value = alias["rubric"].replace("{value}", write_text(value))
     sign = {"negated": True} if plain != name else {}
+    if sign and check == "tool-called" and as_array(value):
+        # None of the tools may be called.
+        value = [{check: tool} for tool in as_array(value)]
+        check = "any"
 
     return {"check": check, "value": value, **sign, **options}
 

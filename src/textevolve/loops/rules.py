@@ -758,7 +758,7 @@ def take_checks(
         own = as_array(fields[names[0]])
         options = {name: value for name, value in fields.items() if name != names[0]}
     own = [item for item in own if item]
-    if not own and cell not in (None, "", []):
+    if not (own or options) and cell not in (None, "", []):
         raise InputError(f"{where}: checks must be a list of checks, not {cell!r:.60}")
     if not (own or shared):
         return None

@@ -29,7 +29,8 @@ from typing import Any, ClassVar, TypeAlias
 
 from textevolve.errors import InputError, SettingsError, describe_error
 from textevolve.evaluation import EvaluationResult, Failure
-from textevolve.json_texts import parse_printed, write_text
+from textevolve.json_texts import is_array, is_object, parse_printed, write_text
+from textevolve.mappings import map_values
 from textevolve.metrics.plain import (
     LABEL,
     LabelMetric,
@@ -71,10 +72,10 @@ MISSING = {
     + " expected_tools (--map expected_tools=COLUMN)",
 }
 MOST_FEEDBACK = 1000
-_COUNT = re.compile(r"([^=]+)(?:=([0-9]{1,9})?(?:(\.\.)([0-9]{1,9})?)?(?<!=))?")
-ARGUMENTS = re.compile(r"([^=:]+)([=:])(.+)", re.DOTALL)
-"""The pattern of the option of `tool-args`: the tool's name, then = with arguments in JSON, or a
-colon with the file of a schema."""
+_COUNT = re.compile(r"([^=*?{]+)(?:=([0-9]{1,9})?(?:(\.\.)([0-9]{1,9})?)?(?<!=))?")
+ARGUMENTS = re.compile(r"([^=:~*?{]+)([=:~])(.+)", re.DOTALL)
+"""The pattern of the option of `tool-args`: the tool's name, then = with arguments in JSON, ~ with
+some of the arguments, or a colon with the file of a schema."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +102,7 @@ def open_called(option: str) -> TrajectoryCheck:
     as 2, 2.., ..2 or 1..3."""
     if (match := _COUNT.fullmatch(option)) is None:
         raise InputError(
-            f"metric tool-called:{option}: write tool-called:NAME, or with a count"
+            f"metric tool-called:{option}: write tool-called:NAME, a whole name, or with a count"
             " tool-called:NAME=2, =2.. (two or more), =..2 or =1..3"
         )
 
@@ -126,8 +127,11 @@ def open_sequence(option: str) -> TrajectoryCheck:
     default): the same names in the same order; `in-order`: other calls may come between;
     `any-order`: the score is the share of the expected calls that were made."""
     mode, colon, listed = option.partition(":")
-    if mode not in MODES and colon:
-        raise InputError(f"metric tool-sequence:{option}: the mode is one of {', '.join(MODES)}")
+    if (mode not in MODES and colon) or re.search(r"[*?{]", option):
+        raise InputError(
+            f"metric tool-sequence:{option}: the mode is one of {', '.join(MODES)}, and tools have"
+            " their whole names"
+        )
     if mode not in MODES:
         mode = EXACT
         listed = option
@@ -154,19 +158,21 @@ def open_sequence(option: str) -> TrajectoryCheck:
 def open_arguments(option: str) -> TrajectoryCheck:
     """Return the metric that checks the arguments of tool calls. `NAME:FILE`: every call of the
     tool follows the JSON schema in the file. `NAME=JSON`: at least one call has these arguments.
-    Empty: for each expected call of the row, one call has its arguments."""
+    `NAME~JSON`: it may have others, too. Empty: for each expected call of the row, one call has its
+    arguments."""
     match = ARGUMENTS.fullmatch(option)
 
     if option and match is None:
         raise InputError(
-            f"metric tool-args:{option}: write tool-args:NAME:SCHEMA.json, or the arguments as JSON"
-            " in tool-args:NAME={...}"
+            f"metric tool-args:{option}: write tool-args:NAME:SCHEMA.json with a whole name, or the"
+            " arguments as JSON in tool-args:NAME={...}"
         )
 
     name, sign, value = match.groups() if match else ("", "", "")
     schema = read_schema(value) if sign == ":" else {}
-    if sign == "=":
-        schema = {"const": parse_json(value, f"metric tool-args:{option:.60}", "value")}
+    if sign in ("=", "~"):
+        arguments = parse_json(value, f"metric tool-args:{option:.60}", "value")
+        schema = {"const": arguments} if sign == "=" else _require(arguments)
 
     def check(trajectory: Trajectory) -> tuple[float, Sequence[str]]:
         calls = list_calls(trajectory)
@@ -188,6 +194,22 @@ def open_arguments(option: str) -> TrajectoryCheck:
         return faults.count("") / len(faults), faults
 
     return check
+
+
+def _require(value: Any) -> dict[str, Any]:
+    """Return the schema of values that have what a value has: an object may have further fields,
+    at any depth."""
+    if is_object(value):
+        fields = map_values(_require, value)
+        return {"type": "object", "required": list(fields), "properties": fields}
+    if is_array(value):
+        return {
+            "type": "array",
+            "prefixItems": list(map(_require, value)),
+            "minItems": len(value),
+            "maxItems": len(value),
+        }
+    return {"const": value}
 
 
 def _find_faults(calls: Sequence[ToolUse], name: str, schema: Mapping[str, Any]) -> list[str]:
@@ -328,7 +350,9 @@ SHIPPED: Mapping[str, ShippedMetric] = {
     "chrf": ShippedMetric("chrf", _overlap_metric("chrf")),
     "tool-called": _trajectory_metric("tool-called:NAME[=COUNT]", open_called),
     "tool-sequence": _trajectory_metric("tool-sequence[:MODE][:NAME,NAME]", open_sequence),
-    "tool-args": _trajectory_metric("tool-args[:NAME:SCHEMA.json|:NAME=JSON]", open_arguments),
+    "tool-args": _trajectory_metric(
+        "tool-args[:NAME:SCHEMA.json|:NAME=JSON|:NAME~JSON]", open_arguments
+    ),
     "max-steps": _trajectory_metric("max-steps:NUMBER", open_max_steps),
     "no-error": _trajectory_metric("no-error", lambda _option: find_errors),
 }

@@ -58,7 +58,7 @@ def convert_config(path: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     if "prompts" not in config:
         raise InputError(f"{path}: is no configuration of promptfoo: it has no prompts")
     folder = Path(path).parent
-    others = [name for name in config if name not in READ]
+    others = omit(config, READ)
     leave_out("field", f"{path}: a study takes no {', '.join(others)}", len(others))
 
     default = as_object(_open_reference(config.get("defaultTest"), folder))
@@ -150,8 +150,7 @@ def _read_providers(providers: Any) -> tuple[list[str], dict[str, Any]]:
         models.append(f"{PROVIDER_NAMES[name]}/{':'.join(parts)}")
         config = as_object(fields.get("config"))
         settings.append({SETTINGS[name]: config[name] for name in SETTINGS if name in config})
-        others = [name for name in config if name not in SETTINGS]
-        others += [name for name in fields if name not in ("id", "config", "label")]
+        others = [*omit(config, SETTINGS), *omit(fields, ("id", "config", "label"))]
         leave_out("field", f"{id}: a study takes no {', '.join(others)}", len(others))
 
     first_settings = settings[0] if settings else {}
@@ -195,19 +194,22 @@ def _list_rows(
     """Return a row for each combination of a test's variables."""
     own = _open_reference(test.get("vars"), folder)
     values = {**as_object(_open_reference(default.get("vars"), folder)), **as_object(own)}
-    others = [field for field in {**default, **test} if field not in READ_OF_TESTS]
+    # A test has what `defaultTest` has, unless it has its own.
+    fields = {**default, **test}
+    options = as_object(default.get("options")) | as_object(test.get("options"))
+    others = omit(fields, READ_OF_TESTS)
     leave_out("field", f"{name}: a row takes no {', '.join(others)}", len(others))
 
     checks: Any = _keep_checks(as_array(test.get("assert")), name, folder, of_row=True)
-    if checks and "threshold" in test:
-        checks = {"threshold": test["threshold"], "assert": checks}
+    if "threshold" in fields:
+        checks = {"threshold": fields["threshold"], "assert": checks}
     extra = {"checks": checks} if checks else {}
     if test.get("description") and not any(column in values for column in TITLES):
         extra["name"] = test["description"]
 
     # A list means one row for each of its values, unless the test switches that off.
-    is_whole = as_object(test.get("options")).get("disableVarExpansion") is True
-    lists = [value if is_array(value) and not is_whole else [value] for value in values.values()]
+    is_split = options.get("disableVarExpansion") is not True
+    lists = [value if is_array(value) and is_split else [value] for value in values.values()]
     rows: list[dict[str, Any]] = []
     for combination in itertools.product(*lists):
         texts = [_open_reference(value, folder) for value in combination]
