@@ -28,6 +28,7 @@ from textevolve.errors import ConflictError, InputError, TextEvolveError
 from textevolve.events import CallHeld, CallRetried, Event
 from textevolve.llm.wire import AnswerPiece
 from textevolve.memory.recall import Memory
+from textevolve.protocol.contents import FILTERED
 from textevolve.report.wording import count, shorten, visible
 from textevolve.settings import read_settings
 from textevolve.spec import option
@@ -181,6 +182,8 @@ class Talk:
             say("[the answer is cut at the token limit; see --answer-tokens]")
         elif not answer.text.strip():
             say(f"[the model gave no text: {answer.finish_reason}]")
+        elif answer.finish_reason == FILTERED:
+            say("[the endpoint's filter cut the answer]")
 
     @contextmanager
     def _first_stops(self) -> Generator[None]:

@@ -512,6 +512,9 @@ def join_tool_calls(parts: Iterable[SentToolCall]) -> list[SentToolCall]:
             call.function.name = call.function.name or part.function.name
             call.function.arguments += part.function.arguments
 
+    for call in calls:
+        call.function.arguments = drop_repeat(call.function.arguments)
+
     return sorted(calls, key=lambda call: call.index or 0)
 
 
@@ -535,6 +538,20 @@ def find_call(calls: Sequence[SentToolCall], part: SentToolCall) -> int | None:
         begins = part.function.arguments != "" and is_object(parse_text(call.function.arguments))
 
     return None if begins else places[-1]
+
+
+def drop_repeat(arguments: str) -> str:
+    """Return the joined arguments of a streamed call without an object that they say twice: some
+    endpoints send them whole after their parts, or an empty object before them."""
+    try:
+        first, end = json.JSONDecoder().raw_decode(arguments)
+    except (ValueError, RecursionError):
+        return arguments
+
+    again = arguments[end:].strip()
+    parsed = parse_text(again)
+
+    return again if is_object(parsed) and first in ({}, parsed) else arguments
 
 
 def read_calls(sent: Iterable[SentToolCall]) -> tuple[ToolCall, ...]:

@@ -394,7 +394,7 @@ def _name_damage(name: str) -> Generator[None]:
 def _read_archive(file: IO[bytes], about: RowFile) -> Iterator[Placed]:
     """Yield the rows of an archive: of a workbook, a log of Inspect, or the only file in it."""
     with _name_damage(about.name), zipfile.ZipFile(file) as archive:
-        members = archive.namelist()
+        members = sorted({*archive.namelist()})
         for format in FORMATS:
             if format.suffixes[0] in _IN_ARCHIVES and format.signature.decode() in members:
                 file.seek(0)

@@ -283,11 +283,12 @@ def read_log(file: IO[bytes], name: str) -> Iterator[Placed]:
     sample."""
     try:
         with _find_archives(file, name).ZipFile(file) as log:
-            for member in sorted(log.namelist()):
+            # A member that was written again stands there twice; the later one is read.
+            names = sorted({*log.namelist()})
+            for member in names:
                 if member.startswith("samples/"):
                     text = mend_halves(log.read(member).decode())
                     yield f"{name}: {member}", _read_sample(json.loads(text))
-            names = log.namelist()
             ids = [name[len("samples/") :].rpartition("_epoch_")[0] for name in names]
             if _HEADER in names:
                 _name_lost(json.loads(log.read(_HEADER)), ids)

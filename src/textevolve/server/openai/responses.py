@@ -20,7 +20,13 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from textevolve.json_texts import is_array, is_object
 from textevolve.llm.prices import usage_of
 from textevolve.mappings import drop_none, pick
-from textevolve.protocol.chat import CompletionChunk, JsonObject, SentToolCall, find_call
+from textevolve.protocol.chat import (
+    CompletionChunk,
+    JsonObject,
+    SentToolCall,
+    drop_repeat,
+    find_call,
+)
 from textevolve.protocol.contents import ReportedUsage, write_usage
 from textevolve.server.errors import ApiError, bad_request
 from textevolve.server.openai.relaying import RelayedAnswer
@@ -299,6 +305,8 @@ class ResponseWriter:
 
     def _close(self) -> Iterator[bytes]:
         """End the open item, if there is one, and yield its final events."""
+        for call in self._items:
+            call["arguments"] = drop_repeat(call["arguments"])
         if not self._open:
             return
         item = self._output[-1]
