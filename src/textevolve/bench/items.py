@@ -35,6 +35,7 @@ from textevolve.rows.cases import RowReading, cases_of_row
 from textevolve.rows.chats import Chat, read_chat, read_texts, read_transcript, text_of, write_chat
 from textevolve.rows.columns import LISTS, Columns, find_roles, fold_name, list_names
 from textevolve.statistics.intervals import TIE, Array, Numbers, paired
+from textevolve.texts.prose import join_lines
 
 WINNER = "winner"
 PREFERENCE = "preference"
@@ -77,7 +78,7 @@ class Item:
     def __post_init__(self) -> None:
         """Make items with the same input, apart from white space, a group if they name none."""
         if not self.group:
-            words = " ".join(self.input.split()).encode("utf-8", "surrogatepass")
+            words = join_lines(self.input).encode("utf-8", "surrogatepass")
             object.__setattr__(self, "group", hashlib.sha256(words).hexdigest()[:16])
 
     @property
@@ -574,7 +575,7 @@ def split_beginning(texts: Sequence[str | Chat], prompt: str) -> tuple[str, list
 
     input = write_chat(chats[0][:common])
     # The turns may repeat the prompt, with other white space.
-    if " ".join(prompt.split()) not in " ".join(input.split()):
+    if join_lines(prompt) not in join_lines(input):
         input = "\n\n".join(filter(None, (prompt, input)))
 
     return input, [write_chat(chat[common:]) for chat in chats]

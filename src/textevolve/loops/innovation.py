@@ -55,6 +55,7 @@ from textevolve.loops.attempt import (
 from textevolve.spans import step_span
 from textevolve.spec import Frozen, option
 from textevolve.statistics.comparisons import permutation_p
+from textevolve.texts.prose import join_lines
 
 ANOTHER_TEMPERATURE = 1.0
 """The sampling temperature of a second attempt, if the first gave no usable answer."""
@@ -104,9 +105,7 @@ def gather_remarks(samples: Sequence[Sample]) -> tuple[str, ...]:
     scored = sorted((s for s in samples if s.score is not None), key=lambda s: s.score or 0.0)
     turns = zip_longest(*(sample.remarks for sample in scored))
     # Outputs with fewer remarks than others have None in the later turns.
-    remarks = [
-        " ".join(remark.split()) for remark in chain.from_iterable(turns) if remark is not None
-    ]
+    remarks = [join_lines(remark) for remark in chain.from_iterable(turns) if remark is not None]
 
     return tuple(dict.fromkeys(remarks))[:REMARKS_SHOWN]
 

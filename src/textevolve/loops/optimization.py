@@ -65,6 +65,7 @@ from textevolve.loops.rules import FAILED_GATES
 from textevolve.protocol.contents import LENGTH
 from textevolve.spans import loop_span
 from textevolve.spec import Frozen, option
+from textevolve.texts.prose import join_lines
 from textevolve.user_code import FirstResults
 
 OptimizationMode: TypeAlias = Literal["auto", "revise", "best-of-n"]
@@ -240,7 +241,7 @@ def write_prompt(
     task: str, previous: str | None, feedback: Sequence[str], seed: int = 0
 ) -> tuple[str, str]:
     """Return the nonce of the marks around texts, and the prompt."""
-    listed = number_lines(" ".join(line.split()) for line in feedback)
+    listed = number_lines(join_lines(line) for line in feedback)
     nonce = draw_nonce((task, previous or "", listed), seed)
     if previous is None:
         return nonce, _prompt("generate").render(task=fenced("task", task, nonce))

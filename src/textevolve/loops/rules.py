@@ -60,7 +60,7 @@ from textevolve.rows.tables import parse_json
 from textevolve.spec import Frozen
 from textevolve.texts.patterns import compile_pattern, is_found, search_apart
 from textevolve.texts.placeholders import placeholders_of
-from textevolve.texts.prose import CASE_FOLDS, compose, has_phrase, split_words
+from textevolve.texts.prose import CASE_FOLDS, compose, has_phrase, join_lines, split_words
 from textevolve.texts.schema_check import check_schema, find_faults
 from textevolve.texts.yaml_lines import build_at, line_of, parse_yaml
 from textevolve.user_code import count_required, digest_code, load_function
@@ -348,7 +348,7 @@ class OutputCheck(_Rule):
         """The check as a short text, for results and instructions."""
         sign = "not-" if self.negated else ""
         value = "" if self.value is None or self._parts else f": {write_text(self.value)}"
-        text = " ".join(f"{sign}{self.check_name}{value}".split())
+        text = join_lines(f"{sign}{self.check_name}{value}")
         return text if len(text) <= LONGEST_LABEL else f"{text[: LONGEST_LABEL - 1]}…"
 
     @property
@@ -615,7 +615,7 @@ class Rules:
         return EvaluationResult(
             score=score,
             passed=not failed and reached,
-            feedback="\n".join(" ".join(line.split()) for line in lines),
+            feedback="\n".join(join_lines(line) for line in lines),
             metadata=metadata,
         )
 

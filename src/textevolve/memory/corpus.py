@@ -29,7 +29,7 @@ from textevolve.memory.record import (
     Vector,
 )
 from textevolve.spec import Frozen, option
-from textevolve.texts.prose import split_text
+from textevolve.texts.prose import join_lines, split_text
 
 DocumentFormat: TypeAlias = Literal["text", "markdown"]
 
@@ -110,7 +110,7 @@ def _markdown_headings(text: str) -> Iterator[Heading]:
             level = "=-".index(underline[1][0]) + 1
 
         if level:
-            title = " ".join(" ".join(lines).split())
+            title = join_lines(" ".join(lines))
             yield Heading(begun, at + len(line), level, title[:LONGEST_TITLE])
         if level or not bare:
             lines = []
@@ -353,7 +353,7 @@ async def voice_chunk(
     prompt = memory_prompt("voice").render(
         role=role,
         persona="",
-        source=" ".join(sanitize(chunk.source_in(document), nonce)[0].split()),
+        source=join_lines(sanitize(chunk.source_in(document), nonce)[0]),
         passage=fenced("passage", words, nonce),
     )
     most = 2 * count_tokens(words) + 100

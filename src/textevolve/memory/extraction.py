@@ -42,7 +42,7 @@ from textevolve.memory.sameness import (
 from textevolve.rows.chats import ASSISTANT, USER, speaker_of
 from textevolve.spec import Frozen, option
 from textevolve.texts.dates import dates_in, read_moment, resolve_phrases
-from textevolve.texts.prose import split_sentences, split_text
+from textevolve.texts.prose import join_lines, split_sentences, split_text
 
 
 class CreationSettings(Frozen):
@@ -346,7 +346,7 @@ def _keep_turns(
         if piece.turn in read_turns or not is_person or not is_telling:
             continue
 
-        words = " ".join(mend_text(piece.text).split())
+        words = join_lines(mend_text(piece.text))
         said_at = None if piece.time is None else piece.time.timestamp()
         yield DialoguePoint(
             text=_quote(
@@ -408,7 +408,7 @@ def _show(piece: DialoguePiece, nonce: str) -> str:
 
 
 def _point(fact: _Fact, window: Window, settings: CreationSettings) -> DialoguePoint:
-    text = " ".join(mend_text(fact.fact).split())[:MOST_TEXT]
+    text = join_lines(mend_text(fact.fact))[:MOST_TEXT]
     # A small model copies a whole turn, with its speaker and its question.
     for speaker in filter(None, (USER, ASSISTANT, settings.about)):
         text = text.removeprefix(f"{speaker}: ")

@@ -42,6 +42,7 @@ from textevolve.runs.study import (
 from textevolve.spans import loop_span
 from textevolve.spec import Frozen, option
 from textevolve.studies.evaluate_spec import AgentNames
+from textevolve.texts.prose import join_lines
 from textevolve.wiring import Workbench
 
 Ending = Literal["done", "budget", "failed"]
@@ -375,7 +376,7 @@ def _format_turn(result: DebateResult, turn: Turn, order: Sequence[int]) -> str:
     for j in order if turn.points else ():
         points = turn.points[j]
         remarks = [
-            f"{name}: {' '.join(text.split())}"
+            f"{name}: {join_lines(text)}"
             for name, text in (
                 ("good", points.strengths),
                 ("bad", points.weaknesses),

@@ -32,6 +32,7 @@ from opentelemetry.trace import Tracer
 
 from textevolve.errors import SettingsError
 from textevolve.proxies import find_proxy
+from textevolve.texts.prose import join_lines
 
 TRACES_PATH = "/v1/traces"
 QUEUE_SIZE = "OTEL_BSP_MAX_QUEUE_SIZE"
@@ -116,7 +117,7 @@ class LossReport(logging.Filter):
     def _report(self, place: str, cause: str) -> None:
         if place not in self._reported:
             self._reported.add(place)
-            cause = " ".join(cause.split())[:REPORTED]
+            cause = join_lines(cause)[:REPORTED]
             _log.warning("spans are lost, but the run continues: %s: %s", place, cause)
 
 

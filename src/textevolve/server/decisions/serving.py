@@ -49,6 +49,7 @@ from textevolve.runs.stored import open_standing_run
 from textevolve.server.errors import ApiError, as_api_error
 from textevolve.server.options import ServerOptions, check_aliases
 from textevolve.settings import Settings, today
+from textevolve.texts.prose import join_lines
 from textevolve.wiring import Limits, Setting, Workbench, choose_model, open_workbench
 
 # Answer decision questions about a state (a text or JSON) with a model or with a judge.
@@ -272,12 +273,10 @@ def describe_question(question: Question) -> str:
     """Format a question with the descriptions of its options as a rubric: in one line, since some
     judges read each line as a criterion, with the levels of a score question in brackets, separated
     by |."""
-    text = " ".join(question.instructions.split())
+    text = join_lines(question.instructions)
     if is_rubric_name(text):  # which would stand for a shipped rubric
         text = f"This holds: {text}"
-    descriptions = {
-        option.value: " ".join(option.description.split()) for option in question.options
-    }
+    descriptions = {option.value: join_lines(option.description) for option in question.options}
     if question.kind == "score":
         levels = [_BRACKETS.sub("/", level) for level in descriptions.values()]
         several = all(levels) and len(set(levels)) == len(levels)
