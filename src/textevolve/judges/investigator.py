@@ -9,7 +9,6 @@ chat.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -19,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, EvaluationResult
+from textevolve.json_texts import write_text
 from textevolve.judges.context import LOOKING_PROMPTS, JudgeContext, Judgement, ModelJudge, prompt
 from textevolve.judges.judge import judge, judge_option
 from textevolve.judges.rubric import load_rubric, read_criteria, read_levels
@@ -112,7 +112,7 @@ def list_sections(case: Case) -> list[RecordPart]:
     """
     trajectory = case.trajectory or Trajectory()
     sections = [
-        RecordPart(f"call of {call['name']}", json.dumps(call, ensure_ascii=False, default=str))
+        RecordPart(f"call of {call['name']}", write_text(call))
         for call in trajectory.as_row().get("tool_calls", ())
     ]
     sections += [RecordPart("failed step", error) for error in trajectory.errors]

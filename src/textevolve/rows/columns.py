@@ -6,7 +6,6 @@ Names are compared without regard to case; spaces, hyphens and underscores are e
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -222,7 +221,7 @@ def fold_content(row: Mapping[str, Any], shown: Collection[str] = ()) -> str:
         if text.strip() and (name in shown or not _IDENTIFIER.fullmatch(fold_name(name))):
             folded[name] = " ".join(text.casefold().split())
 
-    return json.dumps(folded, ensure_ascii=False) if folded else ""
+    return write_text(folded) if folded else ""
 
 
 def find_contents(

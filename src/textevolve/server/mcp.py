@@ -27,7 +27,7 @@ from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, Streamable
 
 import textevolve
 from textevolve.errors import InputError
-from textevolve.json_texts import is_array, is_object, parse_text
+from textevolve.json_texts import is_array, is_object, parse_text, write_text
 from textevolve.mappings import drop_none, omit, pick
 from textevolve.remote.wire import StudyStatus, WireLimits
 from textevolve.rows.writing import plain
@@ -461,7 +461,7 @@ def make_mcp_server(state: ServerState) -> McpServer[Any]:
             log.info("the tool %s was refused: %s", params.name, type(error).__name__)
             return _fail(error)
 
-        text = json.dumps(answer, ensure_ascii=False)
+        text = write_text(answer)
         return types.CallToolResult(
             content=[types.TextContent(type="text", text=text)], structured_content=answer
         )

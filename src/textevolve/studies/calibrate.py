@@ -19,7 +19,7 @@ from textevolve.engine.local import follow_updates
 from textevolve.errors import InputError
 from textevolve.evaluation import GROUP, LABEL, ROW, Case
 from textevolve.events import Event, StepFinished
-from textevolve.json_texts import is_mapping, pack_value, unpack_value
+from textevolve.json_texts import is_mapping, pack_value, unpack_value, write_text
 from textevolve.judges.judge import Judge, parse_judge, require_absolute
 from textevolve.llm.chains.chain import write_prompts
 from textevolve.llm.chains.chat_template import write_text_template
@@ -421,7 +421,7 @@ def cases_of(
     part_examples(template, examples, columns, spec.label, spec.validation, names)
 
     for example in sorted(examples, key=lambda example: example.id):
-        values = json.dumps(example.values, ensure_ascii=False)
+        values = write_text(example.values)
         parameters = {LABEL: pack_value(example.label), "columns": list(columns)}
         parameters |= {} if example.row is None else {ROW: pack_value(example.row)}
         parameters |= drop_empty({GROUP: example.group})

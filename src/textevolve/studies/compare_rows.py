@@ -15,6 +15,7 @@ from typing import Any
 from textevolve.errors import InputError
 from textevolve.evaluation import CHECKS, GROUP, Case
 from textevolve.images import IMAGES_PER_CASE, Pictures
+from textevolve.json_texts import write_text
 from textevolve.llm.chains.chain import check_templates
 from textevolve.loops.rules import columns_of_checks, is_checks, list_reads, take_checks
 from textevolve.mappings import map_values, omit
@@ -199,7 +200,7 @@ def row_cases(
             parameters |= equal_rows.find(contents[number - 1], id)
 
         yield Case(
-            json.dumps(values, ensure_ascii=False, default=str),
+            write_text(values),
             tuple(write_output(row.get(column)) for column in spec.outputs),
             id,
             parameters,
@@ -407,7 +408,7 @@ def _find_questions(
         check_body(target, [*shown, *of_turns] if talks else shown, hidden)
         asked_columns = shown
         if target.body is not None:
-            asked_columns = find_placeholders(json.dumps(target.body, ensure_ascii=False), shown)
+            asked_columns = find_placeholders(write_text(target.body), shown)
         questions[f"target {target.label}"] = (*asked_columns, *more)
 
     for prompt in spec.prompts:

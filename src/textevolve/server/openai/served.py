@@ -19,7 +19,7 @@ from textevolve.desk.chats import ChatOptions, ChatRequest, MemoryUse
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, EvaluationResult, Failure, check_case, check_text
-from textevolve.json_texts import CONTAINERS, is_mapping, parse_text
+from textevolve.json_texts import CONTAINERS, is_mapping, parse_text, write_text
 from textevolve.llm.embeddings import embed
 from textevolve.llm.model import Message, Model
 from textevolve.llm.wire import AnswerPiece
@@ -195,7 +195,7 @@ async def answer_as_judge(
         failures = [result for result in results if isinstance(result, Failure)]
         if len(failures) == len(results):
             raise failure_error(failures[0], spent)
-        yield json.dumps(_write_results(results), ensure_ascii=False)
+        yield write_text(_write_results(results))
         yield AnswerEnd(usage=spent.usage)
 
 

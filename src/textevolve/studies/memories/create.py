@@ -21,7 +21,7 @@ from typing import Any, ClassVar, TypeAlias, cast
 from textevolve.engine.local import stream
 from textevolve.errors import ConflictError, InputError
 from textevolve.evaluation import Case, Failure, Result, Usage, attempt, empty_default
-from textevolve.json_texts import is_mapping
+from textevolve.json_texts import is_mapping, write_text
 from textevolve.llm.meter import Tab, sum_calls
 from textevolve.mappings import first_of
 from textevolve.memory.creation import (
@@ -71,7 +71,7 @@ class UserDialogue:
 
     def as_case(self) -> Case:
         turns = [[turn.role, turn.content, turn.timestamp] for turn in self.turns]
-        content = json.dumps({"user": self.user, "turns": turns}, ensure_ascii=False)
+        content = write_text({"user": self.user, "turns": turns})
         return Case(content, (), self.id)
 
 
