@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import math
 import re
 from collections import Counter
@@ -28,6 +27,7 @@ from textevolve.bench.labels import ANNOTATOR, LABEL, SHOWN, LabelReading, perso
 from textevolve.errors import InputError
 from textevolve.evaluation import GROUP, Case
 from textevolve.json_texts import is_array, is_object, parse_printed, parse_text
+from textevolve.ledger import log
 from textevolve.mappings import map_values
 from textevolve.report import wording
 from textevolve.rows import Placed, Row, place_rows, read_rows
@@ -207,7 +207,7 @@ def report_winners(items: Collection[Item]) -> None:
     if missing := len(items) - winners.total():
         line += f"; {missing} without a label"
 
-    logging.getLogger("textevolve").info(line, extra={"shown": line})
+    log.info(line, extra={"shown": line})
 
 
 def read_items(

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-import logging
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -28,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from textevolve.errors import FatalModelError, InputError, SettingsError
+from textevolve.ledger import log
 from textevolve.llm.gguf import open_gguf, read_field, validate_model
 from textevolve.llm.hardware import free_cores
 from textevolve.llm.weights import ReportProgress, Transfer, no_report
@@ -133,7 +133,7 @@ def quantize_file(
     if not reader.tensors:
         raise SettingsError(f"{source}: not usable as weights: it has no tensors; fetch it again")
     if {tensor.tensor_type.name for tensor in reader.tensors}.difference(FLOATS):
-        logging.getLogger("textevolve").warning(
+        log.warning(
             "%s is quantized already: its losses stay, and more are added; take the file with 16"
             " bits",
             source,
@@ -142,7 +142,7 @@ def quantize_file(
     values = _values_of(FILE_TYPES[kind])
     uneven = sum(not is_kept(t) and int(t.shape[0]) % values > 0 for t in reader.tensors)
     if uneven:
-        logging.getLogger("textevolve").warning(
+        log.warning(
             "%s: %s of %s tensors have rows that %s cannot hold; they get types with more bits",
             source,
             uneven,

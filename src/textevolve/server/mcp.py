@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
-import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -34,7 +33,7 @@ from textevolve.rows.writing import plain
 from textevolve.runs.stored import StudyRun, read_records
 from textevolve.runs.study import OURS, schema_of
 from textevolve.server.app import open_state
-from textevolve.server.errors import as_api_error
+from textevolve.server.errors import as_api_error, log
 from textevolve.server.guard import LARGER, MCP_PATH
 from textevolve.server.identity import THIS_MACHINE, Caller, caller_of, require_scope
 from textevolve.server.options import ServerOptions
@@ -64,7 +63,6 @@ LEAST_TEXT = 500
 that each text of a result has at least. A result has about four texts."""
 ROWS_FILE = "rows.jsonl"
 
-log = logging.getLogger("textevolve.server")
 
 INSTRUCTIONS = """Measure texts, prompts and models with judges whose scores can be checked. Scores
 are from 0 to 1; null means that no score could be given, which is not 0, and `reason` says why.

@@ -8,7 +8,6 @@ the report. Feeding and judging run concurrently, in one stream over all users.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import asdict, dataclass, field, replace
@@ -23,6 +22,7 @@ from textevolve.errors import BudgetError, FatalModelError, InputError, ModelErr
 from textevolve.evaluation import Case, Evaluator, Failure, failure_of
 from textevolve.events import RecordsExpected
 from textevolve.judges.judge import Judge
+from textevolve.ledger import log
 from textevolve.llm.embeddings import embed
 from textevolve.llm.meter import UsageMeter
 from textevolve.llm.model import Model, text_hash
@@ -481,7 +481,7 @@ async def _close_system(system: MemorySystem) -> None:
         await system.aclose()
     except Exception as error:  # noqa: BLE001  it is logged, and nothing depends on it
         reason = one_line(describe_error(error))
-        logging.getLogger("textevolve").warning("%s: cannot be closed: %s", system.name, reason)
+        log.warning("%s: cannot be closed: %s", system.name, reason)
 
 
 def find_row(record: EvaluationRecord) -> Row:

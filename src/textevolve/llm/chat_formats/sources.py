@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import atexit
 import json
-import logging
 import os
 import subprocess
 import sys
@@ -29,6 +28,7 @@ from typing import Any
 from textevolve.errors import InputError, SettingsError
 from textevolve.evaluation import empty_default
 from textevolve.json_texts import as_array, as_object, is_object
+from textevolve.ledger import log
 from textevolve.llm.chat_formats.chat_format import join_text_parts
 from textevolve.llm.gguf import read_tokenizer
 from textevolve.mappings import drop_none, first_of
@@ -404,9 +404,7 @@ def _report_left_out(messages: ChatMessages, text: str) -> None:
     for number, message in enumerate(messages, 1):
         content = str(message["content"]).strip()
         if content not in text and message.get("role") in ("system", "developer"):
-            logging.getLogger("textevolve").warning(
-                "the chat template leaves out message %s: the model never sees it", number
-            )
+            log.warning("the chat template leaves out message %s: the model never sees it", number)
 
 
 def _join_parts(message: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import datetime
-import logging
 import re
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -46,7 +45,7 @@ from textevolve.protocol.decisions import state_text
 from textevolve.rows.chats import ASSISTANT, Chat, read_chat, read_texts, write_chat
 from textevolve.rows.columns import find_roles, join_passages
 from textevolve.runs.stored import open_standing_run
-from textevolve.server.errors import ApiError, as_api_error
+from textevolve.server.errors import ApiError, as_api_error, log
 from textevolve.server.options import ServerOptions, check_aliases
 from textevolve.settings import Settings, today
 from textevolve.texts.prose import join_lines
@@ -314,8 +313,6 @@ def share_out(results: Sequence[EvaluationResult | Failure]) -> Answer | Failure
 
     return Answer(tuple(round(share, 12) for share in softmax(odds)))
 
-
-log = logging.getLogger("textevolve.server")
 
 JUDGE = "judge/"
 """The prefix of a judge's name as clients see it."""

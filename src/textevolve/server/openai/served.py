@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import logging
 from array import array
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
@@ -39,7 +38,7 @@ from textevolve.server.decisions.serving import (
     read_state,
     spending,
 )
-from textevolve.server.errors import ApiError, bad_request
+from textevolve.server.errors import ApiError, bad_request, log
 from textevolve.server.identity import Caller
 from textevolve.server.openai.requests import (
     AnswerEnd,
@@ -52,8 +51,6 @@ from textevolve.server.openai.requests import (
 )
 from textevolve.server.state import ServerState
 from textevolve.store import kinds
-
-log = logging.getLogger("textevolve.server")
 
 MOST_TEXTS = 2048
 """The most texts in one request, as in OpenAI's API."""
