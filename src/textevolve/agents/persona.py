@@ -28,7 +28,7 @@ from textevolve.memory.integration import (
     find_citation_fault,
 )
 from textevolve.memory.record import MemoryRecord
-from textevolve.spec import Frozen, option
+from textevolve.spec import Frozen, Share, option
 from textevolve.texts.prose import cut_sentences, fold_case, join_lines
 
 LONGEST_SENTENCE = 300
@@ -234,12 +234,10 @@ class PersonaPlan(Frozen):
     )
     newest: int = option(500, "The number of memories to read, the newest ones.", ge=1, le=100_000)
     budget: int = option(1500, "The most tokens of memories in one prompt.", ge=64, le=100_000)
-    min_trust: float = option(
+    min_trust: Share = option(
         0.6,
         "The least trust of a memory, from 0 to 1. Memories with less trust, such as words of"
         " strangers and output of tools, do not change a persona.",
-        ge=0,
-        le=1,
     )
     seed: int = option(0, "The seed of the model's answers; another seed may give other changes.")
 

@@ -120,7 +120,7 @@ class Weights(WeightsFile):
     context: int | None = Field(default=None, ge=64)
     tokenizer: WeightsFile | None = None
     output: EncoderOutput = "mean"
-    together: int = Field(default=32, ge=1)
+    together: Count = Field(default=32)
     similar: float = Field(default=SIMILAR, ge=-1, le=1)
 
     @property

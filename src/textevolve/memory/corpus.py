@@ -28,7 +28,7 @@ from textevolve.memory.record import (
     Supersede,
     Vector,
 )
-from textevolve.spec import Frozen, option
+from textevolve.spec import Frozen, Share, option
 from textevolve.texts.prose import join_lines, split_text
 
 DocumentFormat: TypeAlias = Literal["text", "markdown"]
@@ -185,13 +185,11 @@ class ReadingPlan(Frozen):
         ge=LEAST_TOKENS,
         le=8000,
     )
-    trust: float = option(
+    trust: Share = option(
         0.7,
         "The trust in the documents, from 0 to 1; recall can exclude memories below a trust.",
-        ge=0,
-        le=1,
     )
-    importance: float = option(0.5, "The importance of each chunk, from 0 to 1.", ge=0, le=1)
+    importance: Share = option(0.5, "The importance of each chunk, from 0 to 1.")
     seed: int = option(0, "The seed of retold chunks; another seed may give other texts.")
 
 

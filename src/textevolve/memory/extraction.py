@@ -40,7 +40,7 @@ from textevolve.memory.sameness import (
     words_of,
 )
 from textevolve.rows.chats import ASSISTANT, USER, speaker_of
-from textevolve.spec import Frozen, option
+from textevolve.spec import Frozen, Share, option
 from textevolve.texts.dates import dates_in, read_moment, resolve_phrases
 from textevolve.texts.prose import join_lines, split_sentences, split_text
 
@@ -95,14 +95,14 @@ class CreationSettings(Frozen):
         group="Advanced",
         metavar="NAME",
     )
-    trust_user: float = option(
-        0.9, "The trust in what the user says, from 0 to 1.", ge=0, le=1, group="Advanced"
+    trust_user: Share = option(
+        0.9, "The trust in what the user says, from 0 to 1.", group="Advanced"
     )
-    trust_assistant: float = option(
-        0.6, "The trust in what the assistant says, from 0 to 1.", ge=0, le=1, group="Advanced"
+    trust_assistant: Share = option(
+        0.6, "The trust in what the assistant says, from 0 to 1.", group="Advanced"
     )
-    trust_others: float = option(
-        0.5, "The trust in what others and tools say, from 0 to 1.", ge=0, le=1, group="Advanced"
+    trust_others: Share = option(
+        0.5, "The trust in what others and tools say, from 0 to 1.", group="Advanced"
     )
     entities: bool = option(
         False,

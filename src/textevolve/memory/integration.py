@@ -32,7 +32,7 @@ from textevolve.memory.extraction import DialoguePoint
 from textevolve.memory.recall import Memory
 from textevolve.memory.record import MemoryRecord
 from textevolve.memory.sameness import lacks, words_of
-from textevolve.spec import Frozen, option
+from textevolve.spec import Frozen, Share, option
 from textevolve.texts.prose import fold_case, join_lines
 
 # Format memories for prompts: numbered, one per line, between marks that the text of a memory
@@ -153,11 +153,9 @@ class IntegrationPlan(Frozen):
     budget: int = option(
         2000, "The most tokens that memories may have together in one prompt.", ge=64, le=100_000
     )
-    min_trust: float = option(
+    min_trust: Share = option(
         0.0,
         "The least trust of a memory, from 0 to 1; memories with less trust are left out.",
-        ge=0,
-        le=1,
     )
     seed: int = option(0, "The seed of the model's answers; another seed may give other insights.")
 

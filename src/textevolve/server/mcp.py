@@ -49,7 +49,7 @@ from textevolve.server.studies.reading import (
     write_report,
 )
 from textevolve.settings import Settings
-from textevolve.spec import Frozen, option, suggest
+from textevolve.spec import Frozen, NonEmpty, option, suggest
 from textevolve.store.keys import KeyScope
 
 STEP_SECONDS = 2.0
@@ -115,7 +115,7 @@ class CompareArguments(StudyArguments):
 class JudgeArguments(Launching):
     """The arguments of the tool that judges one text."""
 
-    text: str = option(description="The text to judge.", min_length=1)
+    text: NonEmpty = option(description="The text to judge.")
     input: str = option(description="What the text answers: a question, a task or an instruction.")
     reference: str | None = option(None, "A right answer, for judges and metrics that read one.")
     context: str | None = option(None, "The material that the text must be faithful to.")
@@ -134,7 +134,7 @@ class ListArguments(Frozen):
 class RunArguments(Frozen):
     """The argument of tools about one run."""
 
-    run: str = option(description="The run's id.", min_length=1)
+    run: NonEmpty = option(description="The run's id.")
 
 
 class ShowArguments(RunArguments, Waiting):

@@ -80,7 +80,7 @@ from textevolve.report import wording
 from textevolve.report.blocks import Block, Column, Estimate, Note, Report, Table
 from textevolve.runs.study import Asks, Row, Study, StudySpec, record_status, write_json
 from textevolve.settings import Settings, folder_beside
-from textevolve.spec import option
+from textevolve.spec import NonEmpty, option
 from textevolve.store import kinds
 from textevolve.store.repository import Store
 from textevolve.user_code import OWN, load_user_object
@@ -274,20 +274,18 @@ class MemoryEvaluationSpec(StudySpec):
 
     kind: ClassVar[str] = "memory-eval"
 
-    data: str = option(
+    data: NonEmpty = option(
         description="A file of users with their sessions, as JSON, one user a line; or a file of"
         " LoCoMo, LongMemEval, PersonaMem or BEAM.",
         argument=True,
         identity=False,
         reads=True,
-        min_length=1,
     )
-    system: str = option(
+    system: NonEmpty = option(
         description="The memory system to measure: none, context, recorded, textevolve, http:URL,"
         " mem0, MODULE:ATTRIBUTE, or FILE.py:ATTRIBUTE.",
         short="-s",
         group="Memory system",
-        min_length=1,
     )
     judge: Judge | None = option(
         None,

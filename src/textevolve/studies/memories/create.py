@@ -45,7 +45,7 @@ from textevolve.rows import find_files, read_rows
 from textevolve.rows.chats import ASSISTANT, read_turns, speaker_of
 from textevolve.rows.columns import CHATS, Columns, fold_name, list_names
 from textevolve.runs.study import Asks, Row, Study, StudySpec, json_decoder, row_of
-from textevolve.spec import option
+from textevolve.spec import NonEmpty, option
 from textevolve.store.repository import Store
 from textevolve.studies.memories.base import describe_by, open_changed_collection
 from textevolve.wiring import Workbench
@@ -224,19 +224,17 @@ class CreateMemoriesSpec(CreationSettings, StudySpec):
     kind: ClassVar[str] = "create-memories"
     scored: ClassVar[bool] = False
 
-    data: str = option(
+    data: NonEmpty = option(
         description="Dialogues: a file or folder of chats as JSON lines, JSON, CSV or Parquet, each"
         " with its messages; - is standard input.",
         argument=True,
         identity=False,
         reads=True,
-        min_length=1,
     )
-    collection: str = option(
+    collection: NonEmpty = option(
         description="The collection that the memories are stored in, as NAME or NAMESPACE/NAME.",
         short="-c",
         group="Memories",
-        min_length=1,
     )
 
 
