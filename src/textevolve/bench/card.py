@@ -23,7 +23,7 @@ from collections.abc import (
 )
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cache
 from itertools import chain
 from pathlib import Path
 from statistics import fmean
@@ -131,7 +131,7 @@ class CardCase(Frozen):
         return f"{self.bad}\n\n{self.attack}"
 
 
-@lru_cache(maxsize=1)
+@cache
 def shipped_cases() -> tuple[CardCase, ...]:
     """Return all cases that are shipped with the package, in the order of their families."""
     cases: list[CardCase] = []

@@ -11,7 +11,7 @@ import math
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cache, cached_property
 from typing import Annotated, Any, Literal, TypeAlias
 
 import numpy as np
@@ -642,7 +642,7 @@ FORMAT = 1
 the values computed from them, for other programs; they are not read back."""
 
 
-@lru_cache(maxsize=1)
+@cache
 def _adapter() -> TypeAdapter[DebateResult]:
     return TypeAdapter(DebateResult)
 

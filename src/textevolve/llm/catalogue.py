@@ -7,7 +7,7 @@ Files are downloaded and checked in `weights`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
@@ -143,7 +143,7 @@ class Located:
     weights: Weights | None
 
 
-@lru_cache(maxsize=1)
+@cache
 def read_catalogue() -> dict[str, Weights]:
     """Return the catalogue's models by name."""
     entries = load_shipped("textevolve.llm", "catalogue.yaml")

@@ -17,7 +17,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -330,7 +330,7 @@ def _choose(role: str, file: str, place: int, count: int) -> str:
     return FILE_TYPES[file]
 
 
-@lru_cache(maxsize=1)
+@cache
 def _find_native() -> Callable[..., int]:
     """Return ggml's quantising function from the library in xllamacpp, a public function of ggml
     that the package itself does not document.
