@@ -52,7 +52,7 @@ from textevolve.loops.checks import (
     read_check,
     read_schema_value,
 )
-from textevolve.mappings import drop_none, map_values
+from textevolve.mappings import drop_none, map_values, omit
 from textevolve.metrics.plain import read_score
 from textevolve.rows import read_text
 from textevolve.rows.columns import prompt_text
@@ -210,7 +210,7 @@ class JsonSchema(_Rule):
         return '"pattern"' in json.dumps(self._read)
 
     def check(self, text: str, _judged: CheckedCase) -> RuleFinding:
-        schema = self._read if isinstance(self._read, dict) else {}
+        schema = as_object(self._read)
         faults = find_faults(text, schema)
         return self._broken(0.0, *faults) if faults else RULE_HOLDS
 
@@ -750,13 +750,13 @@ def take_checks(
         InputError: a check cannot be used, or a row names a file or code; names the row.
     """
     listed = list_checks(cell)
-    fields = listed if isinstance(listed, dict) else {}
+    fields = as_object(listed)
     names = [name for name in ("checks", "assert", "rules") if name in fields]
     own = listed if isinstance(listed, list) else [fields]
     options: dict[str, Any] = {}
     if names:
         own = as_array(fields[names[0]])
-        options = {name: value for name, value in fields.items() if name != names[0]}
+        options = omit(fields, names[:1])
     own = [item for item in own if item]
     if not own and cell not in (None, "", []):
         raise InputError(f"{where}: checks must be a list of checks, not {cell!r:.60}")
