@@ -11,6 +11,9 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+log = logging.getLogger("textevolve")
+"""The log of the package."""
+
 BEGINNING = "left out: "
 """The beginning of the sentences of `leave_out`."""
 _notes: ContextVar[dict[str, None] | None] = ContextVar("left_out", default=None)
@@ -27,7 +30,7 @@ def note_line(sentence: str) -> None:
     """Record a sentence about what was given to a command. The same one is recorded once."""
     notes = _notes.get()
     if notes is None:
-        logging.getLogger("textevolve").warning(sentence)
+        log.warning(sentence)
     else:
         notes[sentence] = None
 

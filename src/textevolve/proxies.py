@@ -7,7 +7,6 @@ and of data sets. The libraries that open some of them read the variables by rul
 from __future__ import annotations
 
 import ipaddress
-import logging
 import os
 import re
 from dataclasses import dataclass
@@ -17,8 +16,7 @@ from urllib.request import getproxies, getproxies_environment, proxy_bypass
 
 from textevolve.addresses import is_loopback
 from textevolve.errors import SettingsError
-
-log = logging.getLogger("textevolve")
+from textevolve.ledger import log
 
 
 @dataclass(frozen=True)

@@ -193,7 +193,7 @@ class MemoryOptions(_Frozen):
 
     rerank: Rerank = "auto"
     graph: Literal["sql", "ladybug"] = "sql"
-    vectors_mb: int = Field(default=1024, ge=1)
+    vectors_mb: Count = Field(default=1024)
 
 
 class Local(_Frozen):

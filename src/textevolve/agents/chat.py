@@ -36,6 +36,7 @@ from textevolve.llm.wire import AnswerPiece, ask_streaming
 from textevolve.memory.recall import Memory, Recalled
 from textevolve.spans import NO_SPAN, Span, span
 from textevolve.spec import Frozen
+from textevolve.texts.prose import join_lines
 
 # The stored form of a chat: a session with its messages in order.
 #
@@ -153,7 +154,7 @@ class SessionKeeper(Protocol):
 
 
 def title_of(text: str) -> str:
-    line = " ".join(text.split())
+    line = join_lines(text)
     return line if len(line) <= TITLE else f"{line[: TITLE - 1]}…"
 
 
@@ -255,7 +256,7 @@ def _format_memory(memory: Memory, nonce: str) -> str:
 
     where = f" ({', '.join(details)})" if details else ""
 
-    return _clean(" ".join(memory.text.split()) + where, nonce)
+    return _clean(join_lines(memory.text) + where, nonce)
 
 
 def count_omitted(sizes: Sequence[int], budget: int) -> int:

@@ -28,8 +28,8 @@ from textevolve.memory.integration import (
     find_citation_fault,
 )
 from textevolve.memory.record import MemoryRecord
-from textevolve.spec import Frozen, option
-from textevolve.texts.prose import cut_sentences, fold_case
+from textevolve.spec import Frozen, Share, option
+from textevolve.texts.prose import cut_sentences, fold_case, join_lines
 
 LONGEST_SENTENCE = 300
 """The most characters that one edit may insert."""
@@ -124,7 +124,7 @@ def split_persona(text: str) -> tuple[PersonaSentence, ...]:
 
 def finish_sentence(text: str) -> str:
     """Return a text on one line, with a full stop if it has none."""
-    return _close_sentence(" ".join(text.split()))
+    return _close_sentence(join_lines(text))
 
 
 def _close_sentence(text: str) -> str:
@@ -162,7 +162,7 @@ def find_edit_fault(
 def alike(sentence: str, other: str) -> bool:
     """Return whether two sentences have nearly the same characters, apart from case and white
     space, and the same numbers in the same order."""
-    left_words, right_words = (" ".join(fold_case(text).split()) for text in (sentence, other))
+    left_words, right_words = (join_lines(fold_case(text)) for text in (sentence, other))
     if re.findall(r"\d+", left_words) != re.findall(r"\d+", right_words):
         return False
     return SequenceMatcher(None, left_words, right_words, autojunk=False).ratio() >= ALIKE
@@ -234,12 +234,10 @@ class PersonaPlan(Frozen):
     )
     newest: int = option(500, "The number of memories to read, the newest ones.", ge=1, le=100_000)
     budget: int = option(1500, "The most tokens of memories in one prompt.", ge=64, le=100_000)
-    min_trust: float = option(
+    min_trust: Share = option(
         0.6,
         "The least trust of a memory, from 0 to 1. Memories with less trust, such as words of"
         " strangers and output of tools, do not change a persona.",
-        ge=0,
-        le=1,
     )
     seed: int = option(0, "The seed of the model's answers; another seed may give other changes.")
 
@@ -464,4 +462,4 @@ def _not_chosen(change: PersonaChange) -> RefusedChange:
 def _format_change(change: PersonaChange) -> str:
     where = f" sentence {change.sentence}" if change.sentence else ""
     text = f": {change.text}" if change.text else ""
-    return " ".join(f"{change.action}{where}{text} ({change.reason})".split())
+    return join_lines(f"{change.action}{where}{text} ({change.reason})")

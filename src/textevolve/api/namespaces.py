@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, replace
@@ -38,6 +37,7 @@ from textevolve.desk.exchange import export_lines, import_content, read_content
 from textevolve.desk.memories import MemoryDesk, SourceMessage
 from textevolve.engine.sync import KeptOpen, StaysOpen, SyncView, waited
 from textevolve.errors import ConflictError, InputError, NotFoundError
+from textevolve.json_texts import write_text
 from textevolve.memory.audit import NEIGHBOURS, AuditFinding, audit_memory
 from textevolve.memory.ranking import token_vectors, with_tokens
 from textevolve.memory.recall import Recalled, recall_memories
@@ -362,7 +362,7 @@ class AsyncResources(Generic[S, R]):
         with open_target(path) as target:
             async for line in export_lines(self._desk, self._kind, name):
                 number += 1
-                target.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
+                target.write(write_text(line).encode() + b"\n")
 
         return number
 

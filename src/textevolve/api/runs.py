@@ -13,7 +13,6 @@ The command line uses the same functions of `runs.stored_runs`.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Generator, Mapping
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
@@ -26,6 +25,7 @@ from textevolve.api.results import collect_result
 from textevolve.engine import sync
 from textevolve.engine.sync import waited
 from textevolve.errors import InputError
+from textevolve.ledger import log
 from textevolve.report.blocks import Report
 from textevolve.report.html import html_fragment
 from textevolve.report.markdown import write_markdown
@@ -118,7 +118,7 @@ class SavedRun(Shown):
             check_outputs(run.study, names, files_read(run.spec))
             lines = write_outputs(store, run, records, names)
             for line in chain(lines, write_logs(store, run, to) if to else ()):
-                logging.getLogger("textevolve").info(line)
+                log.info(line)
 
     def _rows(self) -> TableRows:
         with self._opened() as (_, run, records):
@@ -171,9 +171,7 @@ async def _restore(store: Store, name: str, settings: Settings) -> StudyRun:
     """Return a run whose records are complete, as far as its journal can restore them."""
     run = get_whole(store, name)
     if reason := await driver.restore_records(store, run, settings):
-        logging.getLogger("textevolve").warning(
-            "the records of run %s are as they were stored: %s", run.id, reason
-        )
+        log.warning("the records of run %s are as they were stored: %s", run.id, reason)
     return run
 
 

@@ -23,7 +23,7 @@ from collections.abc import (
 )
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cache
 from itertools import chain
 from pathlib import Path
 from statistics import fmean
@@ -50,6 +50,7 @@ from textevolve.mappings import drop_none
 from textevolve.rows import read_text
 from textevolve.spec import Frozen
 from textevolve.statistics.intervals import TIE, wilson_interval
+from textevolve.texts.prose import join_lines
 from textevolve.texts.shipped import read_shipped
 from textevolve.texts.yaml_lines import build_at, line_of, parse_yaml
 
@@ -114,7 +115,7 @@ class CardCase(Frozen):
             )
 
         texts = [self.good] if self.family == "content-free" else [self.good, self.bad]
-        words = [" ".join(text.split()) for text in texts]
+        words = [join_lines(text) for text in texts]
         if not self.input.strip() or "" in words or len(set(words)) < len(words):
             raise ValueError("the texts of a case must differ, and none may be blank")
 
@@ -130,7 +131,7 @@ class CardCase(Frozen):
         return f"{self.bad}\n\n{self.attack}"
 
 
-@lru_cache(maxsize=1)
+@cache
 def shipped_cases() -> tuple[CardCase, ...]:
     """Return all cases that are shipped with the package, in the order of their families."""
     cases: list[CardCase] = []

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import math
 import re
 from collections import Counter
@@ -28,6 +27,7 @@ from textevolve.bench.labels import ANNOTATOR, LABEL, SHOWN, LabelReading, perso
 from textevolve.errors import InputError
 from textevolve.evaluation import GROUP, Case
 from textevolve.json_texts import is_array, is_object, parse_printed, parse_text
+from textevolve.ledger import log
 from textevolve.mappings import map_values
 from textevolve.report import wording
 from textevolve.rows import Placed, Row, place_rows, read_rows
@@ -35,6 +35,7 @@ from textevolve.rows.cases import RowReading, cases_of_row
 from textevolve.rows.chats import Chat, read_chat, read_texts, read_transcript, text_of, write_chat
 from textevolve.rows.columns import LISTS, Columns, find_roles, fold_name, list_names
 from textevolve.statistics.intervals import TIE, Array, Numbers, paired
+from textevolve.texts.prose import join_lines
 
 WINNER = "winner"
 PREFERENCE = "preference"
@@ -77,7 +78,7 @@ class Item:
     def __post_init__(self) -> None:
         """Make items with the same input, apart from white space, a group if they name none."""
         if not self.group:
-            words = " ".join(self.input.split()).encode("utf-8", "surrogatepass")
+            words = join_lines(self.input).encode("utf-8", "surrogatepass")
             object.__setattr__(self, "group", hashlib.sha256(words).hexdigest()[:16])
 
     @property
@@ -206,7 +207,7 @@ def report_winners(items: Collection[Item]) -> None:
     if missing := len(items) - winners.total():
         line += f"; {missing} without a label"
 
-    logging.getLogger("textevolve").info(line, extra={"shown": line})
+    log.info(line, extra={"shown": line})
 
 
 def read_items(
@@ -574,7 +575,7 @@ def split_beginning(texts: Sequence[str | Chat], prompt: str) -> tuple[str, list
 
     input = write_chat(chats[0][:common])
     # The turns may repeat the prompt, with other white space.
-    if " ".join(prompt.split()) not in " ".join(input.split()):
+    if join_lines(prompt) not in join_lines(input):
         input = "\n\n".join(filter(None, (prompt, input)))
 
     return input, [write_chat(chat[common:]) for chat in chats]

@@ -8,7 +8,6 @@ column whose name says what it means.
 
 from __future__ import annotations
 
-import logging
 import math
 import re
 from collections import Counter
@@ -17,6 +16,7 @@ from dataclasses import dataclass
 
 from textevolve.errors import InputError
 from textevolve.evaluation import empty_default
+from textevolve.ledger import log
 from textevolve.report import wording
 from textevolve.rows import Row
 from textevolve.rows.columns import fold_name, list_names
@@ -235,7 +235,7 @@ class LabelReading:
         if self.missing:
             line += f"; {wording.count(self.missing, 'row')} without a label left out"
 
-        logging.getLogger("textevolve").info(line, extra={"shown": line})
+        log.info(line, extra={"shown": line})
 
 
 def _is_praise(name: str) -> bool:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from textevolve.texts.prose import join_lines
+
 
 @dataclass(frozen=True, slots=True)
 class CommandEntry:
@@ -55,7 +57,7 @@ def _resources(words: str, noun: str, name: str, option: str) -> dict[str, Comma
     names = dict.fromkeys(texts, name) | {"list": "", "import": f"{name}.jsonl"}
     entries: dict[str, CommandEntry] = {}
     for verb, (text, *endings) in texts.items():
-        examples = [" ".join(f"{words} {verb} {names[verb]} {end}".split()) for end in endings]
+        examples = [join_lines(f"{words} {verb} {names[verb]} {end}") for end in endings]
         entries[verb] = _command(f"resources:{group}.{verb}", text, *examples)
 
     return entries

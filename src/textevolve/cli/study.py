@@ -23,6 +23,7 @@ from textevolve.cli.spec_options import give_parameters, keyword, parameters_of,
 from textevolve.cli.working import execute
 from textevolve.engine import sync
 from textevolve.errors import InputError
+from textevolve.ledger import log
 from textevolve.mappings import omit, pick
 from textevolve.remote.runs import MirrorStore, remote_server
 from textevolve.remote.trackers import open_tracker
@@ -222,7 +223,6 @@ def shape_command(
 def telling_warnings() -> Generator[None]:
     """Print the log warnings of this package as messages within the block, as well as log records
     with a message for users (`shown`)."""
-    log = logging.getLogger("textevolve")
     handler = logging.Handler(logging.INFO)
     level = log.level
 

@@ -44,7 +44,7 @@ from textevolve.llm.structured import find_object
 from textevolve.llm.verdicts import expect_number, read_log_odds, word_request
 from textevolve.protocol.contents import align_tokens
 from textevolve.texts.numbers import take_decimal
-from textevolve.texts.prose import cut_sentences, find_marked_words
+from textevolve.texts.prose import cut_sentences, find_marked_words, join_lines
 
 HIGHEST = 10
 """The highest score that an answer can state."""
@@ -92,7 +92,7 @@ def keep_words(text: str, most: int | None) -> str:
     if most is None or (len(words) <= most and len(text) < CHARACTERS_A_WORD * most):
         return text
     ends = [end for _, end in words[:-1]][:most] or [0]
-    shortened = " ".join(text[: ends[-1]].split())
+    shortened = join_lines(text[: ends[-1]])
     # With a space behind it, a last sentence that is whole has an end, and what follows is empty.
     sentences = "".join(cut_sentences(f"{shortened} ")[:-1]).rstrip()
 

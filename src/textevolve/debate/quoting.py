@@ -13,6 +13,7 @@ from textevolve.texts.prose import (
     cut_sentences,
     find_marked_words,
     fold_case,
+    join_lines,
     space_out,
     split_words,
 )
@@ -58,7 +59,7 @@ def is_quoted(words: str, texts: Sequence[str]) -> bool:
 @lru_cache(maxsize=256)
 def _bare(text: str) -> str:
     spaced = space_out(_MARKS.sub("'", fold_case(text)))
-    return " ".join(_PUNCTUATION.sub(" ", spaced).split())
+    return join_lines(_PUNCTUATION.sub(" ", spaced))
 
 
 def is_copied(words: str, candidates: Sequence[str]) -> bool:

@@ -11,7 +11,7 @@ import math
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cache, cached_property
 from typing import Annotated, Any, Literal, TypeAlias
 
 import numpy as np
@@ -45,6 +45,7 @@ from textevolve.memory.cue import Memory
 from textevolve.rows import mend_halves
 from textevolve.showing import Shown
 from textevolve.spec import explain
+from textevolve.texts.prose import join_lines
 
 Stop = Literal["rounds", "converged", "certain", "budget", "failed"]
 """Why a debate ended: all rounds have run, the agents agreed, the first round of an escalation was
@@ -609,7 +610,7 @@ class DebateResult(Shown):
         remarks: dict[str, dict[str, list[str]]] = {kind: {} for kind in kinds}
         for turn in sorted(self.turns, key=lambda t: (-t.round, t.agent)):
             for kind in kinds if turn.points else ():
-                text = " ".join(str(getattr(turn.points[candidate], kind)).split())
+                text = join_lines(str(getattr(turn.points[candidate], kind)))
                 if text:
                     other_remarks = remarks[kind]
                     same = next(
@@ -641,7 +642,7 @@ FORMAT = 1
 the values computed from them, for other programs; they are not read back."""
 
 
-@lru_cache(maxsize=1)
+@cache
 def _adapter() -> TypeAdapter[DebateResult]:
     return TypeAdapter(DebateResult)
 

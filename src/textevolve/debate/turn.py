@@ -45,6 +45,7 @@ from textevolve.llm.structured import answer_schema, ask_structured, describe_fa
 from textevolve.llm.verdicts import TOP_LOGPROBS
 from textevolve.memory.cue import Cue, Memory, nothing
 from textevolve.spans import span
+from textevolve.texts.prose import join_lines
 
 SOURCE_CHARACTERS = 160
 """The maximum number of characters of a memory's source in a prompt."""
@@ -108,7 +109,7 @@ def quote_memories(speech: Speech, memories: Sequence[Memory]) -> str:
 
 
 def _show(nonce: str, memory: Memory, mark: Callable[[str], str]) -> str:
-    source = " ".join(sanitize(memory.source, nonce)[0].split())[:SOURCE_CHARACTERS]
+    source = join_lines(sanitize(memory.source, nonce)[0])[:SOURCE_CHARACTERS]
     source = source or "a source that is not known"
     trust = None if memory.trust is None else f"{memory.trust:g}"
     return load_prompt("memory").render(

@@ -5,7 +5,6 @@ agreement.
 
 from __future__ import annotations
 
-import logging
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -35,6 +34,7 @@ from textevolve.labelling.tasks import (
     describe_answer,
     labels_by_item,
 )
+from textevolve.ledger import log
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Column, Note, Report, Table, Texts, cell_text
 from textevolve.rows.cases import RowReading, read_cases
@@ -46,8 +46,6 @@ from textevolve.spec import Frozen, Several, option
 from textevolve.store.repository import Store
 from textevolve.studies.compare_cells import Output
 from textevolve.studies.conversations import Grade
-
-log = logging.getLogger("textevolve")
 
 
 class LabellingSpec(Frozen):

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from textevolve.engine.local import gather_bounded
 from textevolve.errors import InputError, NotFoundError
 from textevolve.events import Listener, silence
 from textevolve.json_texts import is_sequence
+from textevolve.ledger import log
 from textevolve.llm.embeddings import embed_texts
 from textevolve.llm.model import Model
 from textevolve.memory.audit import AuditFinding
@@ -255,7 +255,7 @@ def read_memory_rows(path: str) -> Iterator[MemorySpec]:
             yield read_memory(where, row)
 
     if closed:
-        logging.getLogger("textevolve").warning(
+        log.warning(
             "%s: %s left out, which were superseded or forgotten where they are from",
             path,
             wording.count(closed, "memory"),

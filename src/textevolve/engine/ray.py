@@ -30,6 +30,7 @@ from urllib.parse import urlsplit
 
 from textevolve.engine.local import cancel, stream
 from textevolve.errors import ClusterError, InputError, SettingsError, describe_error, shorten_error
+from textevolve.texts.prose import join_lines
 
 GATHER_SECONDS = 0.005
 """The seconds for which messages are collected before they are sent together."""
@@ -179,7 +180,7 @@ def portable(error: Exception) -> Exception:
     try:
         unpickled(pickled(error))
     except Exception:  # noqa: BLE001  whatever goes wrong, it does not travel
-        return ClusterError(" ".join(describe_error(error).split()))
+        return ClusterError(join_lines(describe_error(error)))
 
     return error
 
@@ -232,7 +233,7 @@ def pickled(value: Any) -> bytes:
     try:
         return loaded().cloudpickle.dumps(value)
     except Exception as error:  # noqa: BLE001  pickling may raise anything
-        reason = " ".join(describe_error(error).split())
+        reason = join_lines(describe_error(error))
         raise InputError(f"cannot be sent to another process ({reason:.200})") from None
 
 
@@ -320,7 +321,7 @@ async def check_reachable(address: str) -> None:
 
 
 def _unreached(address: str, reason: str) -> SettingsError:
-    reason = " ".join(reason.split())
+    reason = join_lines(reason)
     where = f"the Ray cluster at {address} cannot be reached" if address else "Ray does not start"
     return SettingsError(
         f"{where} ({reason:.300}); check that it runs, with the same version of Ray as this machine"

@@ -21,7 +21,7 @@ from textevolve.runs.driver import Launch
 from textevolve.runs.gates import Gates
 from textevolve.runs.study import KIND, AnyStudy, StudySpec
 from textevolve.settings import Settings
-from textevolve.spec import Frozen, option, option_properties
+from textevolve.spec import Frozen, NonEmpty, option, option_properties
 from textevolve.store.jobs import StoredJob
 from textevolve.wiring import Limits
 
@@ -42,11 +42,10 @@ class JobSpec(Frozen):
     study: Mapping[str, Any] = option(
         description="The study in the form of a study file: its kind and its fields."
     )
-    cron: str = option(
+    cron: NonEmpty = option(
         description="When the job runs: minute, hour, day of the month, month, day of the week,"
         " such as '0 3 * * *' for each day at 3:00.",
         metavar="EXPRESSION",
-        min_length=1,
     )
     zone: str = option(
         "UTC", "The time zone of the schedule, such as Europe/Vienna.", metavar="ZONE"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from textevolve.errors import InputError
 from textevolve.evaluation import (
@@ -19,7 +19,7 @@ from textevolve.evaluation import (
 )
 from textevolve.json_texts import as_array
 from textevolve.judges.context import CaseOptions
-from textevolve.judges.judge import AskingJudge, judge, parse_judge
+from textevolve.judges.judge import AskingJudge, ModelOfJudge, judge, parse_judge
 from textevolve.judges.opening import keep_whole
 from textevolve.judges.own_prompt import CriterionJudge
 from textevolve.loops.attempt import ask_judge
@@ -29,7 +29,6 @@ from textevolve.loops.rules import Ask, OutputCheck, open_checks
 if TYPE_CHECKING:
     from textevolve.judges.opening import Judges
 
-M = TypeVar("M", str, str | None)
 NO_CHECKS = "the row has no checks, in a column 'checks' or 'assert', and the study has none"
 
 
@@ -63,7 +62,7 @@ class ChecksJudge(AskingJudge):
     def prompts(self) -> dict[str, str]:
         return CriterionJudge().prompts
 
-    def models(self, model: M) -> tuple[str | M, ...]:
+    def models(self, model: ModelOfJudge) -> tuple[str | ModelOfJudge, ...]:
         # Rows may have no check that asks, so that a run without a model is possible.
         return tuple(filter(None, (self.model or model,)))
 

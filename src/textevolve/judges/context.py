@@ -52,6 +52,7 @@ from textevolve.llm.structured import require_text
 from textevolve.llm.verdicts import read_log_odds, wire_of, word_request
 from textevolve.rows.columns import list_answers
 from textevolve.spec import Frozen
+from textevolve.texts.prose import join_lines
 from textevolve.texts.yaml_lines import load_shipped
 
 if TYPE_CHECKING:
@@ -344,7 +345,7 @@ class JudgeContext:
         for name, question in requests.items():
             decided = decision.answers[question.name]
             if isinstance(decided, Failure):
-                label = " ".join(name.split())
+                label = join_lines(name)
                 raise AnswerError(f"no answer to the question '{label:.200}': {decided.reason}")
             answers[name] = decided
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from textevolve.debate.context import debate_prompts
 from textevolve.debate.profile import (
@@ -24,6 +24,7 @@ from textevolve.evaluation import Evaluator
 from textevolve.judges.judge import (
     AskingJudge,
     Judge,
+    ModelOfJudge,
     judge,
     judge_argument,
     judge_aside,
@@ -36,7 +37,6 @@ from textevolve.settings import today as this_day
 if TYPE_CHECKING:
     from textevolve.judges.opening import Judges
 
-M = TypeVar("M", str, str | None)
 
 LONE_JUDGE = Agent(
     name="Judge",
@@ -75,7 +75,7 @@ class DebateJudge(AskingJudge):
     def prompts(self) -> dict[str, str]:
         return debate_prompts(self.profiles)
 
-    def models(self, model: M) -> tuple[str | M, ...]:
+    def models(self, model: ModelOfJudge) -> tuple[str | ModelOfJudge, ...]:
         return self.load().models(self.model or model)
 
     def load(self, rubric: str = "") -> Profile:

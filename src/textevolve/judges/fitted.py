@@ -6,7 +6,6 @@ values of several judges.
 from __future__ import annotations
 
 import datetime
-import logging
 import operator
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -38,6 +37,7 @@ from textevolve.judges.context import CaseOptions, Judgement
 from textevolve.judges.judge import Judge, describe_parts, judge, judge_argument, parse_judge
 from textevolve.judges.opening import has_log_odds, ranks_of
 from textevolve.judges.plain import LOOK
+from textevolve.ledger import log
 from textevolve.llm.decisions import probability
 from textevolve.rows import read_text
 from textevolve.spec import Frozen
@@ -205,7 +205,7 @@ class FittedFileJudge(Judge):
         judges = {signal.judge: parse_judge(signal.judge) for signal in file.signals}
         for signal in file.signals:
             if signal.content not in ("", digest_judge(judges[signal.judge])):
-                logging.getLogger("textevolve").warning(
+                log.warning(
                     "%s: what the signal %s reads has changed since the fit, so weights and"
                     " threshold are not measured; fit the judge again",
                     self.path,

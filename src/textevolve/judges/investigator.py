@@ -9,7 +9,6 @@ chat.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -19,12 +18,14 @@ from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, EvaluationResult
+from textevolve.json_texts import write_text
 from textevolve.judges.context import LOOKING_PROMPTS, JudgeContext, Judgement, ModelJudge, prompt
 from textevolve.judges.judge import judge, judge_option
 from textevolve.judges.rubric import load_rubric, read_criteria, read_levels
 from textevolve.llm.model import Message, Request
 from textevolve.llm.prompts import prompt_versions
 from textevolve.llm.structured import ask_structured
+from textevolve.texts.prose import join_lines
 from textevolve.trajectory import Trajectory
 
 LOOK_TOKENS = 300
@@ -111,7 +112,7 @@ def list_sections(case: Case) -> list[RecordPart]:
     """
     trajectory = case.trajectory or Trajectory()
     sections = [
-        RecordPart(f"call of {call['name']}", json.dumps(call, ensure_ascii=False, default=str))
+        RecordPart(f"call of {call['name']}", write_text(call))
         for call in trajectory.as_row().get("tool_calls", ())
     ]
     sections += [RecordPart("failed step", error) for error in trajectory.errors]
@@ -248,7 +249,7 @@ def _list(sections: Sequence[RecordPart], first: int) -> str:
     rest = list(enumerate(sections, 1))[first - 1 :]
     lines = [
         f"{n}. {section.title}, {len(section.text):,} characters:"
-        f" {' '.join(section.text[:BEGINNING].split())}"
+        f" {join_lines(section.text[:BEGINNING])}"
         for n, section in rest[:TITLES]
     ]
     return "\n".join([*lines, *_count_more(len(rest) - TITLES, "sections")])
@@ -272,7 +273,7 @@ def _find_all(sections: Sequence[RecordPart], words: str) -> Iterator[str]:
         at = lower.find(words.lower())
         while at >= 0:
             around = text[max(0, at - AROUND) : at + len(words) + AROUND]
-            yield f"Section {number}, character {at}: {' '.join(around.split())}"
+            yield f"Section {number}, character {at}: {join_lines(around)}"
             at = lower.find(words.lower(), at + len(words))
 
 

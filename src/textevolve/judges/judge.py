@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from textevolve.judges.opening import Judges
 
 J = TypeVar("J", bound="type[Judge]")
-M = TypeVar("M", str, str | None)
+ModelOfJudge = TypeVar("ModelOfJudge", str, str | None)
 
 GROUP = "textevolve.judges"
 """The group of the entry points by which other packages add judges, each by the judge's name."""
@@ -239,7 +239,7 @@ class Judge(ABC):
         for part in parts:
             yield from part.leaves()
 
-    def models(self, model: M) -> tuple[str | M, ...]:
+    def models(self, model: ModelOfJudge) -> tuple[str | ModelOfJudge, ...]:
         """Return the models that it calls, without repetition; `model` where it names none."""
         return tuple(dict.fromkeys(name for part in self.parts for name in part.models(model)))
 
@@ -464,7 +464,7 @@ class AskingJudge(Judge):
     model: str = field(default="", kw_only=True)
     asks: ClassVar[bool] = True
 
-    def models(self, model: M) -> tuple[str | M, ...]:
+    def models(self, model: ModelOfJudge) -> tuple[str | ModelOfJudge, ...]:
         chosen = self.model or model
         return tuple(dict.fromkeys((chosen, getattr(self, "decider", None) or chosen)))
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import regex
 
@@ -23,6 +23,7 @@ from textevolve.judges.context import PlainJudge, judge_prompts
 from textevolve.judges.judge import (
     CombinedJudge,
     Judge,
+    ModelOfJudge,
     first_word,
     judge,
     judge_argument,
@@ -45,9 +46,6 @@ from textevolve.user_code import OWN, load_object, load_user_object
 
 if TYPE_CHECKING:
     from textevolve.judges.opening import Judges
-
-
-M = TypeVar("M", str, str | None)
 
 
 @judge("metric:FILE.py:FUNCTION", help="your own function of output, reference and row")
@@ -208,7 +206,7 @@ class RulesJudge(Judge):
         asks = any(isinstance(rule, OutputCheck) and rule.asks for rule in self._leaves())
         return CriterionJudge().prompts if asks else {}
 
-    def models(self, model: M) -> tuple[str | M, ...]:
+    def models(self, model: ModelOfJudge) -> tuple[str | ModelOfJudge, ...]:
         return (model,) if self.prompts else ()
 
     def _reads(self) -> set[str]:

@@ -37,7 +37,7 @@ from textevolve.llm.decisions import probability
 from textevolve.llm.model import Message, Request
 from textevolve.llm.prompts import image_rules
 from textevolve.llm.structured import ask_structured
-from textevolve.texts.prose import split_sentences
+from textevolve.texts.prose import join_lines, split_sentences
 
 MOST_STATEMENTS = 40
 """The maximum number of statements in a list that a model writes."""
@@ -245,7 +245,7 @@ async def _list_statements(context: JudgeContext, text: str) -> tuple[str, ...]:
             raise
         return sentences
 
-    lines = [" ".join(line.split()) for line in answer.value.statements]
+    lines = [join_lines(line) for line in answer.value.statements]
     statements = tuple(dict.fromkeys(filter(None, lines)))
     if not statements:
         statements = await _find_claims(context, sentences)

@@ -19,6 +19,7 @@ from textevolve.mappings import drop_none
 from textevolve.spec import Frozen, option
 from textevolve.statistics.agreement import krippendorff_alpha
 from textevolve.statistics.intervals import Statistic
+from textevolve.texts.prose import join_lines
 
 TaskKind: TypeAlias = Literal["pairs", "single"]
 
@@ -164,7 +165,7 @@ def check_labeller(name: str) -> str:
     Raises:
         InputError: the name is blank, too long, or not printable.
     """
-    name = " ".join(name.split())
+    name = join_lines(name)
     check_text("the name", name)
     if len(name) > LONGEST_NAME or not name.isprintable():
         raise InputError(f"the name must be at most {LONGEST_NAME} printable characters")

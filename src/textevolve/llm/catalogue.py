@@ -7,7 +7,7 @@ Files are downloaded and checked in `weights`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
@@ -120,7 +120,7 @@ class Weights(WeightsFile):
     context: int | None = Field(default=None, ge=64)
     tokenizer: WeightsFile | None = None
     output: EncoderOutput = "mean"
-    together: int = Field(default=32, ge=1)
+    together: Count = Field(default=32)
     similar: float = Field(default=SIMILAR, ge=-1, le=1)
 
     @property
@@ -143,7 +143,7 @@ class Located:
     weights: Weights | None
 
 
-@lru_cache(maxsize=1)
+@cache
 def read_catalogue() -> dict[str, Weights]:
     """Return the catalogue's models by name."""
     entries = load_shipped("textevolve.llm", "catalogue.yaml")

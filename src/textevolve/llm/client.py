@@ -11,7 +11,6 @@ token by token, and read the likelihood of that text.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -31,6 +30,7 @@ from textevolve.errors import (
     UnavailableError,
 )
 from textevolve.evaluation import ANSWERED_BY
+from textevolve.ledger import log
 from textevolve.llm.connections import CONNECTIONS, Http, without_signs
 from textevolve.llm.decisions import Wire, dump_answers, load_questions
 from textevolve.llm.limiting import MARK_FIELD, add_hints, note_headers
@@ -64,7 +64,6 @@ from textevolve.protocol.decisions import WIRES, DecisionAnswer, read_answers, w
 from textevolve.settings import LARGEST_ANSWER, ChatWireName, Price, PromptCache, Timeouts
 
 Shape = TypeVar("Shape", bound=BaseModel)
-_LOG = logging.getLogger("textevolve")
 LISTED = 20
 """The most models of an endpoint that an error message lists."""
 LEFT_OUT = {
@@ -393,7 +392,7 @@ class OpenAIClient:
     def _warn_once(self, kind: str, text: str) -> None:
         if kind not in self._warned:
             self._warned.add(kind)
-            _LOG.warning("%s: the endpoint %s", self.name, text)
+            log.warning("%s: the endpoint %s", self.name, text)
 
     def read_batched(
         self, status: int, raw: bytes, request: Request, seconds: float

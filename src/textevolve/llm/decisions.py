@@ -17,6 +17,7 @@ from typing import Any
 
 from textevolve.errors import AnswerError, InputError
 from textevolve.evaluation import Failure, Usage
+from textevolve.json_texts import write_text
 from textevolve.llm.model import Message, Model, Request, Response, draw_sample
 from textevolve.protocol.contents import SUM_TOLERANCE
 from textevolve.protocol.contents import UNSURE as UNSURE
@@ -130,7 +131,7 @@ def decision_request(
 
 def dump_questions(questions: Sequence[Question]) -> str:
     """Return the questions as JSON text, in the form that a request holds."""
-    return json.dumps(list(map(asdict, questions)), ensure_ascii=False)
+    return write_text(list(map(asdict, questions)))
 
 
 def load_questions(text: str) -> tuple[Question, ...]:
@@ -163,7 +164,7 @@ def dump_answers(
     if cut:
         body["cut"] = cut
 
-    return json.dumps(body, ensure_ascii=False)
+    return write_text(body)
 
 
 def read_decision(response: Response, questions: Sequence[Question]) -> Decision:

@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import logging
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from pydantic import BaseModel, Field, FiniteFloat, ValidationError
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import AnswerError, FatalModelError, SettingsError
 from textevolve.evaluation import Usage, mend_text
+from textevolve.ledger import log
 from textevolve.llm.catalogue import EncoderOutput, require_packages
 from textevolve.llm.hardware import free_cores
 from textevolve.llm.model import Message, Model, Request, Response
@@ -315,7 +315,7 @@ class Encoder:
 
     def _warn_truncated(self, characters: int, characters_read: int) -> None:
         if not self._told:
-            logging.getLogger("textevolve").warning(
+            log.warning(
                 "%s reads only the first %d tokens of a text: of a text with %d characters it"
                 " read %d (this warning comes once)",
                 self.name,

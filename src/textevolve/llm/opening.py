@@ -8,7 +8,6 @@ weights, starts servers and connects; `wiring` adds journal, budget and retries 
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -20,6 +19,7 @@ from pydantic import SecretStr
 
 from textevolve.errors import CapabilityError
 from textevolve.events import Listener, silence
+from textevolve.ledger import log
 from textevolve.llm.batches.gathering import open_gatherer as open_gatherer
 from textevolve.llm.catalogue import Weights, embedder_of, require_packages
 from textevolve.llm.client import OpenAIClient, connect
@@ -182,7 +182,6 @@ async def _fetch_weights(endpoint: Endpoint, settings: Settings) -> Path:
     # Threads cannot be had at the end of a program, and this module has to be loaded there, too.
     from textevolve.llm.weights import fetch
 
-    log = logging.getLogger("textevolve")
     stop = threading.Event()
 
     def report(now: TransferProgress) -> None:

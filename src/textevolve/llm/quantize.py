@@ -12,13 +12,12 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-import logging
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -28,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from textevolve.errors import FatalModelError, InputError, SettingsError
+from textevolve.ledger import log
 from textevolve.llm.gguf import open_gguf, read_field, validate_model
 from textevolve.llm.hardware import free_cores
 from textevolve.llm.weights import ReportProgress, Transfer, no_report
@@ -133,7 +133,7 @@ def quantize_file(
     if not reader.tensors:
         raise SettingsError(f"{source}: not usable as weights: it has no tensors; fetch it again")
     if {tensor.tensor_type.name for tensor in reader.tensors}.difference(FLOATS):
-        logging.getLogger("textevolve").warning(
+        log.warning(
             "%s is quantized already: its losses stay, and more are added; take the file with 16"
             " bits",
             source,
@@ -142,7 +142,7 @@ def quantize_file(
     values = _values_of(FILE_TYPES[kind])
     uneven = sum(not is_kept(t) and int(t.shape[0]) % values > 0 for t in reader.tensors)
     if uneven:
-        logging.getLogger("textevolve").warning(
+        log.warning(
             "%s: %s of %s tensors have rows that %s cannot hold; they get types with more bits",
             source,
             uneven,
@@ -330,7 +330,7 @@ def _choose(role: str, file: str, place: int, count: int) -> str:
     return FILE_TYPES[file]
 
 
-@lru_cache(maxsize=1)
+@cache
 def _find_native() -> Callable[..., int]:
     """Return ggml's quantising function from the library in xllamacpp, a public function of ggml
     that the package itself does not document.

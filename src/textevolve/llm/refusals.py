@@ -28,6 +28,7 @@ from textevolve.json_texts import as_array, as_object, is_array, is_object
 from textevolve.llm.limiting import read_reset, sum_spans
 from textevolve.llm.model import Request
 from textevolve.llm.providers import Endpoint
+from textevolve.texts.prose import join_lines
 
 SHOWN = 300
 SCHEMA_FIELD = "response_format"
@@ -178,7 +179,7 @@ def one_line(text: str, secrets: Collection[str] = ()) -> str:
     """Return a text without secrets, as one printable line of at most 300 characters."""
     for secret in secrets:
         text = text.replace(secret, "[key]")
-    line = " ".join("".join(c if c.isprintable() else " " for c in text[:100_000]).split())
+    line = join_lines("".join(c if c.isprintable() else " " for c in text[:100_000]))
     return line if len(line) <= SHOWN else line[: SHOWN - 1] + "…"
 
 

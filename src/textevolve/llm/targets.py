@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import re
 import shlex
@@ -20,6 +19,7 @@ from pydantic import PositiveFloat, WithJsonSchema, model_validator
 from textevolve.addresses import KEY_FORM
 from textevolve.errors import InputError
 from textevolve.json_texts import is_object
+from textevolve.ledger import log
 from textevolve.llm.providers import refuse_login, split_address
 from textevolve.reach import is_confined
 from textevolve.rows import read_text
@@ -222,7 +222,7 @@ def keep_common_key(targets: Sequence[Target]) -> tuple[Target, ...]:
     for host, target in zip(hosts, targets, strict=True):
         if target.key_env == KEY and host not in ("", owner):
             if os.environ.get(KEY, "").strip():
-                logging.getLogger("textevolve").warning(
+                log.warning(
                     "%s is sent to %s alone; for %s name a variable with key_env in a file of the"
                     " target",
                     KEY,

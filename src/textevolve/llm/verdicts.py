@@ -24,6 +24,7 @@ from string import ascii_uppercase, digits
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import AnswerError, CapabilityError, InputError, SettingsError
 from textevolve.evaluation import sum_usage
+from textevolve.json_texts import write_text
 from textevolve.llm.decisions import Question, Wire, dump_answers, load_questions, softmax
 from textevolve.llm.model import Message, Model, Request, Response, TokenLogprobs
 from textevolve.llm.prompts import Template, load_template
@@ -315,7 +316,7 @@ class Deciding:
             return response
         marked = {**json.loads(response.text), "cut": cut}
 
-        return replace(response, text=json.dumps(marked, ensure_ascii=False))
+        return replace(response, text=write_text(marked))
 
 
 def wire_of(model: object) -> Wire | None:
@@ -350,9 +351,7 @@ def _cut_state(request: Request, most: int | None) -> tuple[Request, int]:
     if most is None:
         return request, 0
     questions = json.loads(request.questions or "[]")
-    longest = max(
-        (len(json.dumps(question, ensure_ascii=False)) for question in questions), default=0
-    )
+    longest = max((len(write_text(question)) for question in questions), default=0)
     most = max(most - longest, SHORTEST_STATE)
     if len(state.text) <= most:
         return request, 0

@@ -36,7 +36,7 @@ from textevolve.llm.model import Response
 from textevolve.llm.structured import describe_fault
 from textevolve.protocol.contents import LENGTH
 from textevolve.spans import Span, step_span
-from textevolve.texts.prose import fold_case, space_out
+from textevolve.texts.prose import fold_case, join_lines, space_out
 from textevolve.user_code import UserCodeError, call_function, is_async
 
 StopReason = Literal[
@@ -312,7 +312,7 @@ def _within(lines: Sequence[str], characters: int) -> str:
     shown_texts: list[str] = []
     remaining = characters
     for number, line in enumerate(lines):
-        text = _cut(" ".join(str(line).split()), max(remaining // (len(lines) - number), 1))
+        text = _cut(join_lines(str(line)), max(remaining // (len(lines) - number), 1))
         remaining -= len(text)
         shown_texts.append(f"- {text}")
 
@@ -326,7 +326,7 @@ def _cut(text: str, characters: int) -> str:
 def _tidy(lines: Sequence[object]) -> tuple[str, ...]:
     """Put each instruction on one line without its bullet, cut to a maximum length; drop
     duplicates, and keep the first `MOST_INSTRUCTIONS`."""
-    plain = (" ".join(str(line).split()).lstrip("-*• ") for line in lines)
+    plain = (join_lines(str(line)).lstrip("-*• ") for line in lines)
     short = dict.fromkeys(_cut(line, INSTRUCTION_SHOWN) for line in plain if line)
     return tuple(short)[:MOST_INSTRUCTIONS]
 

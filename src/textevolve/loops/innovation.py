@@ -18,7 +18,7 @@ from random import Random
 from statistics import fmean
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, model_validator
 
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import BudgetError, CallError, InputError
@@ -53,8 +53,9 @@ from textevolve.loops.attempt import (
     within_time,
 )
 from textevolve.spans import step_span
-from textevolve.spec import Frozen, option
+from textevolve.spec import Count, Frozen, NonEmpty, option
 from textevolve.statistics.comparisons import permutation_p
+from textevolve.texts.prose import join_lines
 
 ANOTHER_TEMPERATURE = 1.0
 """The sampling temperature of a second attempt, if the first gave no usable answer."""
@@ -104,9 +105,7 @@ def gather_remarks(samples: Sequence[Sample]) -> tuple[str, ...]:
     scored = sorted((s for s in samples if s.score is not None), key=lambda s: s.score or 0.0)
     turns = zip_longest(*(sample.remarks for sample in scored))
     # Outputs with fewer remarks than others have None in the later turns.
-    remarks = [
-        " ".join(remark.split()) for remark in chain.from_iterable(turns) if remark is not None
-    ]
+    remarks = [join_lines(remark) for remark in chain.from_iterable(turns) if remark is not None]
 
     return tuple(dict.fromkeys(remarks))[:REMARKS_SHOWN]
 
@@ -147,8 +146,8 @@ FRESH = "fresh"
 class InnovationPlan(Frozen):
     """The options of refining an input."""
 
-    outputs: int = option(
-        4, "The number of outputs that are sampled and judged for each input.", group="Search", ge=1
+    outputs: Count = option(
+        4, "The number of outputs that are sampled and judged for each input.", group="Search"
     )
     fresh: int = option(
         8,
@@ -171,8 +170,8 @@ class InnovationPlan(Frozen):
         ge=0,
         lt=1,
     )
-    patience: int = option(
-        1, "Stop after this many rounds in a row without such a gain.", group="Advanced", ge=1
+    patience: Count = option(
+        1, "Stop after this many rounds in a row without such a gain.", group="Advanced"
     )
     threshold: float | None = option(
         None, "Stop when an input has this mean score or more.", group="Search", ge=0, le=1
@@ -180,7 +179,7 @@ class InnovationPlan(Frozen):
     temperature: float = option(
         0.7, "The temperature of the outputs, above 0.", group="Advanced", le=2
     )
-    max_answer_tokens: int = option(800, "The most tokens of an output.", group="Advanced", ge=1)
+    max_answer_tokens: Count = option(800, "The most tokens of an output.", group="Advanced")
     seed: int = option(
         0, "The seed of the outputs; another seed gives other outputs.", group="Advanced"
     )
@@ -304,7 +303,7 @@ def _gains(attempt: RefinedInput, best: RefinedInput | None, min_gain: float) ->
 class _Refined(BaseModel):
     model_config = ConfigDict(extra="forbid", str_strip_whitespace=True)
 
-    input: str = Field(min_length=1)
+    input: NonEmpty
 
 
 @dataclass

@@ -17,6 +17,7 @@ from textevolve.engine import sync
 from textevolve.errors import AnswerError, BudgetError, InputError
 from textevolve.evaluation import Case, EvaluationResult, Evaluator, check_case, reaches
 from textevolve.loops.attempt import outcome_of
+from textevolve.mappings import omit
 
 Pick: TypeAlias = str | Callable[[Any], str] | None
 """How the text of an example or a prediction is found: the name of a field, or a function that
@@ -153,6 +154,6 @@ def _fields(value: Any, role: str) -> dict[str, Any]:
     if not isinstance(items, Mapping):
         raise InputError(f"the {role} is a {type(value).__name__}; give a text or a mapping")
     fields = {str(name): value for name, value in cast(Mapping[object, Any], items).items()}
-    answers = {name: value for name, value in fields.items() if name not in REASONING}
+    answers = omit(fields, REASONING)
 
     return answers if role == "output" and answers else fields

@@ -64,7 +64,8 @@ from textevolve.loops.attempt import (
 from textevolve.loops.rules import FAILED_GATES
 from textevolve.protocol.contents import LENGTH
 from textevolve.spans import loop_span
-from textevolve.spec import Frozen, option
+from textevolve.spec import Count, Frozen, Share, option
+from textevolve.texts.prose import join_lines
 from textevolve.user_code import FirstResults
 
 OptimizationMode: TypeAlias = Literal["auto", "revise", "best-of-n"]
@@ -134,19 +135,15 @@ class Stopping(Frozen):
     `min_improvement`.
     """
 
-    threshold: float = option(
-        0.8, "Accept an attempt with this score or more.", group="Stopping", ge=0, le=1
-    )
-    max_iterations: int = option(3, "The most attempts.", group="Stopping", ge=1)
-    min_improvement: float = option(
+    threshold: Share = option(0.8, "Accept an attempt with this score or more.", group="Stopping")
+    max_iterations: Count = option(3, "The most attempts.", group="Stopping")
+    min_improvement: Share = option(
         0.05,
         "Stop if the last attempts (--convergence-window) raise the best score by less than this.",
         group="Stopping",
-        ge=0,
-        le=1,
     )
-    convergence_window: int = option(
-        2, "The number of last attempts that --min-improvement looks at.", group="Advanced", ge=1
+    convergence_window: Count = option(
+        2, "The number of last attempts that --min-improvement looks at.", group="Advanced"
     )
     oscillation_limit: float | None = option(
         0.01,
@@ -240,7 +237,7 @@ def write_prompt(
     task: str, previous: str | None, feedback: Sequence[str], seed: int = 0
 ) -> tuple[str, str]:
     """Return the nonce of the marks around texts, and the prompt."""
-    listed = number_lines(" ".join(line.split()) for line in feedback)
+    listed = number_lines(join_lines(line) for line in feedback)
     nonce = draw_nonce((task, previous or "", listed), seed)
     if previous is None:
         return nonce, _prompt("generate").render(task=fenced("task", task, nonce))
@@ -309,7 +306,7 @@ class OptimizationPlan(Stopping):
         ge=0,
         le=2,
     )
-    max_answer_tokens: int = option(2000, "The most tokens of an attempt.", group="Advanced", ge=1)
+    max_answer_tokens: Count = option(2000, "The most tokens of an attempt.", group="Advanced")
     seed: int = option(
         0, "The seed of the attempts; another seed gives other attempts.", group="Advanced"
     )

@@ -52,7 +52,7 @@ from textevolve.loops.checks import (
     read_check,
     read_schema_value,
 )
-from textevolve.mappings import drop_none, map_values
+from textevolve.mappings import drop_none, map_values, omit
 from textevolve.metrics.plain import read_score
 from textevolve.rows import read_text
 from textevolve.rows.columns import prompt_text
@@ -60,7 +60,7 @@ from textevolve.rows.tables import parse_json
 from textevolve.spec import Frozen
 from textevolve.texts.patterns import compile_pattern, is_found, search_apart
 from textevolve.texts.placeholders import placeholders_of
-from textevolve.texts.prose import CASE_FOLDS, compose, has_phrase, split_words
+from textevolve.texts.prose import CASE_FOLDS, compose, has_phrase, join_lines, split_words
 from textevolve.texts.schema_check import check_schema, find_faults
 from textevolve.texts.yaml_lines import build_at, line_of, parse_yaml
 from textevolve.user_code import count_required, digest_code, load_function
@@ -210,7 +210,7 @@ class JsonSchema(_Rule):
         return '"pattern"' in json.dumps(self._read)
 
     def check(self, text: str, _judged: CheckedCase) -> RuleFinding:
-        schema = self._read if isinstance(self._read, dict) else {}
+        schema = as_object(self._read)
         faults = find_faults(text, schema)
         return self._broken(0.0, *faults) if faults else RULE_HOLDS
 
@@ -348,7 +348,7 @@ class OutputCheck(_Rule):
         """The check as a short text, for results and instructions."""
         sign = "not-" if self.negated else ""
         value = "" if self.value is None or self._parts else f": {write_text(self.value)}"
-        text = " ".join(f"{sign}{self.check_name}{value}".split())
+        text = join_lines(f"{sign}{self.check_name}{value}")
         return text if len(text) <= LONGEST_LABEL else f"{text[: LONGEST_LABEL - 1]}…"
 
     @property
@@ -615,7 +615,7 @@ class Rules:
         return EvaluationResult(
             score=score,
             passed=not failed and reached,
-            feedback="\n".join(" ".join(line.split()) for line in lines),
+            feedback="\n".join(join_lines(line) for line in lines),
             metadata=metadata,
         )
 
@@ -750,13 +750,13 @@ def take_checks(
         InputError: a check cannot be used, or a row names a file or code; names the row.
     """
     listed = list_checks(cell)
-    fields = listed if isinstance(listed, dict) else {}
+    fields = as_object(listed)
     names = [name for name in ("checks", "assert", "rules") if name in fields]
     own = listed if isinstance(listed, list) else [fields]
     options: dict[str, Any] = {}
     if names:
         own = as_array(fields[names[0]])
-        options = {name: value for name, value in fields.items() if name != names[0]}
+        options = omit(fields, names[:1])
     own = [item for item in own if item]
     if not (own or options) and cell not in (None, "", []):
         raise InputError(f"{where}: checks must be a list of checks, not {cell!r:.60}")

@@ -28,8 +28,8 @@ from textevolve.memory.record import (
     Supersede,
     Vector,
 )
-from textevolve.spec import Frozen, option
-from textevolve.texts.prose import split_text
+from textevolve.spec import Frozen, Share, option
+from textevolve.texts.prose import join_lines, split_text
 
 DocumentFormat: TypeAlias = Literal["text", "markdown"]
 
@@ -110,7 +110,7 @@ def _markdown_headings(text: str) -> Iterator[Heading]:
             level = "=-".index(underline[1][0]) + 1
 
         if level:
-            title = " ".join(" ".join(lines).split())
+            title = join_lines(" ".join(lines))
             yield Heading(begun, at + len(line), level, title[:LONGEST_TITLE])
         if level or not bare:
             lines = []
@@ -185,13 +185,11 @@ class ReadingPlan(Frozen):
         ge=LEAST_TOKENS,
         le=8000,
     )
-    trust: float = option(
+    trust: Share = option(
         0.7,
         "The trust in the documents, from 0 to 1; recall can exclude memories below a trust.",
-        ge=0,
-        le=1,
     )
-    importance: float = option(0.5, "The importance of each chunk, from 0 to 1.", ge=0, le=1)
+    importance: Share = option(0.5, "The importance of each chunk, from 0 to 1.")
     seed: int = option(0, "The seed of retold chunks; another seed may give other texts.")
 
 
@@ -353,7 +351,7 @@ async def voice_chunk(
     prompt = memory_prompt("voice").render(
         role=role,
         persona="",
-        source=" ".join(sanitize(chunk.source_in(document), nonce)[0].split()),
+        source=join_lines(sanitize(chunk.source_in(document), nonce)[0]),
         passage=fenced("passage", words, nonce),
     )
     most = 2 * count_tokens(words) + 100

@@ -56,7 +56,7 @@ from textevolve.memory.record import (
 from textevolve.memory.sameness import adds_details, differ_in_dates, lacks, nearly_same
 from textevolve.spans import span
 from textevolve.texts.dates import write_date
-from textevolve.texts.prose import split_sentences
+from textevolve.texts.prose import join_lines, split_sentences
 
 # Reconcile points (facts from a dialogue) with existing memories: add, merge, replace or drop
 # them.
@@ -191,7 +191,7 @@ async def _compare(
     if comparison.relation == "same" and adds_details(new.text, known) == "yes":
         news = _comparison(len(near), news=True)
         comparison = await _ask(model, rules, near, new, news, COMPARED_TOKENS)
-    reason = " ".join(comparison.reason.split())[:MOST_REASON]
+    reason = join_lines(comparison.reason)[:MOST_REASON]
 
     return comparison.relation, comparison.note - 1, reason
 
@@ -223,7 +223,7 @@ async def combine_notes(
         return new
     rules = load_template("textevolve.memory", "combine").render(replaces=replaces)
     combined = await _ask(model, rules, [earlier], note, _Combined, COMBINED_TOKENS)
-    text = " ".join(combined.text.split())
+    text = join_lines(combined.text)
     if not text or "[[" in text or lacks(text, new) or (not replaces and lacks(text, old)):
         return new if replaces else f"{old} {new}"
 

@@ -40,9 +40,9 @@ from textevolve.memory.sameness import (
     words_of,
 )
 from textevolve.rows.chats import ASSISTANT, USER, speaker_of
-from textevolve.spec import Frozen, option
+from textevolve.spec import Frozen, Share, option
 from textevolve.texts.dates import dates_in, read_moment, resolve_phrases
-from textevolve.texts.prose import split_sentences, split_text
+from textevolve.texts.prose import join_lines, split_sentences, split_text
 
 
 class CreationSettings(Frozen):
@@ -95,14 +95,14 @@ class CreationSettings(Frozen):
         group="Advanced",
         metavar="NAME",
     )
-    trust_user: float = option(
-        0.9, "The trust in what the user says, from 0 to 1.", ge=0, le=1, group="Advanced"
+    trust_user: Share = option(
+        0.9, "The trust in what the user says, from 0 to 1.", group="Advanced"
     )
-    trust_assistant: float = option(
-        0.6, "The trust in what the assistant says, from 0 to 1.", ge=0, le=1, group="Advanced"
+    trust_assistant: Share = option(
+        0.6, "The trust in what the assistant says, from 0 to 1.", group="Advanced"
     )
-    trust_others: float = option(
-        0.5, "The trust in what others and tools say, from 0 to 1.", ge=0, le=1, group="Advanced"
+    trust_others: Share = option(
+        0.5, "The trust in what others and tools say, from 0 to 1.", group="Advanced"
     )
     entities: bool = option(
         False,
@@ -346,7 +346,7 @@ def _keep_turns(
         if piece.turn in read_turns or not is_person or not is_telling:
             continue
 
-        words = " ".join(mend_text(piece.text).split())
+        words = join_lines(mend_text(piece.text))
         said_at = None if piece.time is None else piece.time.timestamp()
         yield DialoguePoint(
             text=_quote(
@@ -408,7 +408,7 @@ def _show(piece: DialoguePiece, nonce: str) -> str:
 
 
 def _point(fact: _Fact, window: Window, settings: CreationSettings) -> DialoguePoint:
-    text = " ".join(mend_text(fact.fact).split())[:MOST_TEXT]
+    text = join_lines(mend_text(fact.fact))[:MOST_TEXT]
     # A small model copies a whole turn, with its speaker and its question.
     for speaker in filter(None, (USER, ASSISTANT, settings.about)):
         text = text.removeprefix(f"{speaker}: ")

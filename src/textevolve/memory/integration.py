@@ -32,8 +32,8 @@ from textevolve.memory.extraction import DialoguePoint
 from textevolve.memory.recall import Memory
 from textevolve.memory.record import MemoryRecord
 from textevolve.memory.sameness import lacks, words_of
-from textevolve.spec import Frozen, option
-from textevolve.texts.prose import fold_case
+from textevolve.spec import Frozen, Share, option
+from textevolve.texts.prose import fold_case, join_lines
 
 # Format memories for prompts: numbered, one per line, between marks that the text of a memory
 # cannot imitate.
@@ -48,7 +48,7 @@ def memory_prompt(name: str) -> Template:
 
 def number_texts(texts: Iterable[str], name: str, nonce: str) -> str:
     """Format texts for a prompt: numbered from 1, each on one line, between marks."""
-    return fenced(name, number_lines(" ".join(text.split()) for text in texts), nonce)
+    return fenced(name, number_lines(join_lines(text) for text in texts), nonce)
 
 
 def count_fitting(texts: Sequence[str], budget: int) -> int:
@@ -153,11 +153,9 @@ class IntegrationPlan(Frozen):
     budget: int = option(
         2000, "The most tokens that memories may have together in one prompt.", ge=64, le=100_000
     )
-    min_trust: float = option(
+    min_trust: Share = option(
         0.0,
         "The least trust of a memory, from 0 to 1; memories with less trust are left out.",
-        ge=0,
-        le=1,
     )
     seed: int = option(0, "The seed of the model's answers; another seed may give other insights.")
 
@@ -271,7 +269,7 @@ async def find_questions(
         memories=texts,
     )
     by_words = {
-        " ".join(fold_case(question).split()): question for question in reversed(answer.questions)
+        join_lines(fold_case(question)): question for question in reversed(answer.questions)
     }
 
     return tuple(reversed(by_words.values()))[: plan.questions]
@@ -326,7 +324,7 @@ async def draw_insights(
 
 
 def _plain(text: str) -> str:
-    return " ".join(fold_case(text).split()).strip(" .!?。！？।؟۔")
+    return join_lines(fold_case(text)).strip(" .!?。！？।؟۔")
 
 
 def as_points(

@@ -8,7 +8,6 @@ store lacks are computed when they are needed. Searches and scores of candidates
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -16,6 +15,7 @@ import numpy as np
 
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import FatalModelError, InputError, SettingsError
+from textevolve.ledger import log
 from textevolve.llm.catalogue import embedder_of
 from textevolve.llm.embeddings import (
     PackedTokens,
@@ -116,7 +116,7 @@ class MemoryModels:
             if self.rerank != "auto":
                 raise
             if not self._missing:
-                logging.getLogger("textevolve").warning(
+                log.warning(
                     "memories are ranked by their embeddings alone: %s (rerank = off in [memory]"
                     " ends this warning)",
                     error,

@@ -38,7 +38,7 @@ from textevolve.memory.record import (
 )
 from textevolve.memory.sameness import exact_words, is_label, words_of
 from textevolve.spans import span
-from textevolve.texts.prose import fold_case, fold_widths
+from textevolve.texts.prose import fold_case, fold_widths, join_lines
 
 QUERY_CHARACTERS = 800
 """The maximum number of characters of a query: about 200 tokens of English."""
@@ -477,7 +477,7 @@ def _remove_duplicates(candidates: Iterable[_Candidate]) -> list[_Candidate]:
     for candidate in ranked:
         if candidate.memory.id in replaced or candidate.memory.superseded_by in ids:
             continue
-        distinct.setdefault(" ".join(fold_case(candidate.memory.text).split()), candidate)
+        distinct.setdefault(join_lines(fold_case(candidate.memory.text)), candidate)
 
     return list(distinct.values())
 

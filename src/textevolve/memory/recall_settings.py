@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias
 from pydantic import model_validator
 
 from textevolve.json_texts import as_object
-from textevolve.spec import Frozen, Several, option
+from textevolve.spec import Frozen, Several, Share, option
 from textevolve.terms import ASSOCIATE_GONE
 
 TRUSTED_IN_DEBATES = 0.5
@@ -47,16 +47,14 @@ class RecallSettings(Frozen):
     summarize: bool = option(
         False, "Summarise memories beyond the budget instead of omitting them."
     )
-    relevance: float = option(
-        1.0, "The weight in the ranking of a memory's relevance to the question.", ge=0, le=1
+    relevance: Share = option(
+        1.0, "The weight in the ranking of a memory's relevance to the question."
     )
-    importance: float = option(
-        0.0, "The weight in the ranking of a memory's importance.", ge=0, le=1
+    importance: Share = option(0.0, "The weight in the ranking of a memory's importance.")
+    recency: Share = option(
+        0.0, "The weight in the ranking of recency: how lately a memory was used."
     )
-    recency: float = option(
-        0.0, "The weight in the ranking of recency: how lately a memory was used.", ge=0, le=1
-    )
-    min_score: float = option(0.0, "The least score of a recalled memory.", ge=0, le=1)
+    min_score: Share = option(0.0, "The least score of a recalled memory.")
     min_similarity: float | None = option(
         None, "The least similarity (cosine) of a recalled memory to the question.", ge=-1, le=1
     )

@@ -20,7 +20,7 @@ from pydantic import BeforeValidator, WithJsonSchema, model_validator
 
 from textevolve.errors import InputError
 from textevolve.evaluation import check_text
-from textevolve.spec import Frozen, Several, option
+from textevolve.spec import Frozen, Several, Share, option
 from textevolve.texts.dates import parse_time, read_moment
 
 
@@ -445,7 +445,7 @@ class MemorySpec(Frozen):
         argument=True,
         text="argument",
     )
-    importance: float = option(0.5, "The importance of the memory, from 0 to 1.", ge=0, le=1)
+    importance: Share = option(0.5, "The importance of the memory, from 0 to 1.")
     kind: MemoryKind | None = option(
         None, "The kind of the memory; default: the kind of its collection."
     )
@@ -465,7 +465,7 @@ class MemorySpec(Frozen):
         None, "The turn of the source that says it, counted from 1; default: not known.", ge=1
     )
     author: str = option("", "The person who said it.")
-    trust: float = option(1.0, "The trust in the source, from 0 to 1.", ge=0, le=1)
+    trust: Share = option(1.0, "The trust in the source, from 0 to 1.")
     entities: Several = option(
         (), "A person or thing that the memory mentions. Repeatable.", flag="--entity"
     )

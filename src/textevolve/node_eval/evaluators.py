@@ -19,7 +19,7 @@ from textevolve.json_texts import is_array, write_text
 from textevolve.messages import drop_media, drop_thoughts
 from textevolve.node_eval.history import History, HistoryItem, Instruction
 from textevolve.node_eval.snapshots import SnapshotLimits, find_loss, take_snapshot
-from textevolve.texts.prose import fold_case, split_words
+from textevolve.texts.prose import fold_case, join_lines, split_words
 
 ERROR_KEPT = 300
 """The maximum number of characters of an exception's message in a failure."""
@@ -188,7 +188,7 @@ def as_failure(error: BaseException) -> Failure:
 def describe_exception(error: BaseException) -> str:
     """Describe an exception on one line, even if its own text raises."""
     try:
-        answer = " ".join(str(error).split())[:ERROR_KEPT]
+        answer = join_lines(str(error))[:ERROR_KEPT]
     except Exception:  # noqa: BLE001
         answer = ""
 

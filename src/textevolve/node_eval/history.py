@@ -10,6 +10,7 @@ from typing import Any
 from textevolve.errors import InputError
 from textevolve.evaluation import EvaluationResult, Failure, empty_default
 from textevolve.node_eval.snapshots import WHOLE, take_snapshot
+from textevolve.texts.prose import join_lines
 
 # The instruction types, which say what a node does, in the eight families of ArbiterOS.
 #
@@ -265,7 +266,7 @@ def _describe_result(name: str, result: EvaluationResult | Failure) -> str:
 def short_line(text: str, most: int = FEEDBACK_SHOWN) -> str:
     """Return a text on one line for a terminal or a log: without control characters, cut at
     `most`."""
-    line = " ".join("".join(c if c.isprintable() else " " for c in text[:1000]).split())
+    line = join_lines("".join(c if c.isprintable() else " " for c in text[:1000]))
     return line if len(line) <= most else line[: most - 1] + "…"
 
 

@@ -12,7 +12,6 @@ evaluators.
 from __future__ import annotations
 
 import inspect
-import logging
 from asyncio import CancelledError
 from collections.abc import Callable, Generator, Hashable, Iterable, Mapping
 from contextlib import contextmanager
@@ -22,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from uuid import uuid4
 
 from textevolve.errors import InputError
-from textevolve.node_eval.background import Background, Plan, close_first, evaluating, is_slow
+from textevolve.node_eval.background import Background, Plan, close_first, evaluating, is_slow, log
 from textevolve.node_eval.evaluators import (
     ERROR_KEPT,
     NodeEvaluator,
@@ -199,7 +198,6 @@ def _is_state(value: Any) -> bool:
 
 
 Graph = TypeVar("Graph")
-log = logging.getLogger("textevolve.node_eval")
 
 
 class Monitor:

@@ -5,7 +5,6 @@ provider.add_span_processor(SpanJudge(monitor))
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -15,14 +14,12 @@ from opentelemetry.trace import StatusCode, format_span_id, format_trace_id
 
 from textevolve.mappings import drop_empty, map_values
 from textevolve.node_eval import span_states
-from textevolve.node_eval.background import evaluating
+from textevolve.node_eval.background import evaluating, log
 from textevolve.node_eval.documents import translate
 from textevolve.node_eval.evaluators import describe_exception
 from textevolve.node_eval.history import HistoryItem, Instruction, read_instruction
 from textevolve.node_eval.monitor import Monitor
 from textevolve.node_eval.traces import as_node, is_node
-
-log = logging.getLogger("textevolve.node_eval")
 
 
 class SpanJudge(SpanProcessor):

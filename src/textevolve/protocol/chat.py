@@ -26,7 +26,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticSerializationError, to_json
 
-from textevolve.json_texts import as_array, is_array, is_object, parse_text
+from textevolve.json_texts import as_array, is_array, is_object, parse_text, write_text
 from textevolve.protocol.contents import (
     FILTERED,
     LENGTH,
@@ -126,9 +126,7 @@ def encode(body: Mapping[str, Any]) -> bytes:
 
 def _as_text(value: object) -> str:
     """Convert arguments to text, since some endpoints send an object instead."""
-    if isinstance(value, str):
-        return value
-    return "" if value is None else json.dumps(value, ensure_ascii=False)
+    return "" if value is None else write_text(value)
 
 
 _Written = Annotated[str, BeforeValidator(_as_text)]

@@ -15,7 +15,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from importlib import resources
 from itertools import count
 from tempfile import SpooledTemporaryFile
@@ -329,7 +329,7 @@ def open_templates(package: str) -> Environment:
     )
 
 
-@lru_cache(maxsize=1)
+@cache
 def _environment() -> Environment:
     environment = open_templates("textevolve.report")
     filters: dict[str, Any] = environment.filters

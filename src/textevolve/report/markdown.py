@@ -13,6 +13,7 @@ from typing import IO
 
 from textevolve.report import blocks, wording
 from textevolve.report.blocks import Block, PlainBlock, Report, Section, find_differences
+from textevolve.texts.prose import join_lines
 
 TEXT_SHOWN = 20_000
 CELL_SHOWN = 1000
@@ -39,7 +40,7 @@ def write_markdown(report: Report, target: IO[bytes]) -> None:
 def escape(text: str) -> str:
     """Return a text on one line of Markdown, escaped so that it is shown literally; control
     characters are replaced."""
-    return _start_line(_escape_marks(" ".join(wording.visible(text).split())))
+    return _start_line(_escape_marks(join_lines(wording.visible(text))))
 
 
 def escape_cell(text: str) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from textevolve.errors import plural
 from textevolve.evaluation import ANSWERED_BY, Usage
+from textevolve.texts.prose import join_lines
 
 DASH = "–"
 """The text for a missing figure."""
@@ -37,7 +38,7 @@ def _spell(match: re.Match[str]) -> str:
 def shorten(text: str, length: int) -> str:
     """Return a text on one line of at most `length` characters, with control characters
     replaced."""
-    line = " ".join(visible(text[: 4 * length + 400]).split())
+    line = join_lines(visible(text[: 4 * length + 400]))
     return line if len(line) <= length else line[: max(length - 1, 0)].rstrip() + "…"
 
 

@@ -8,7 +8,6 @@ except JSON.
 from __future__ import annotations
 
 import glob
-import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 
 from textevolve.errors import InputError, plural
 from textevolve.json_texts import as_array, as_object, find_path, parse_printed
+from textevolve.ledger import log
 from textevolve.mappings import map_values, omit
 from textevolve.reach import is_file, is_folder, is_there, matching_files
 from textevolve.rows.exports import KnownExport, find_export, gather_checks, join_sessions
@@ -206,7 +206,7 @@ class Renaming:
             usual_row = self._export.read(row, self._new.values())
             columns = [name for name in usual_row if name not in row]
             if is_first and columns:
-                logging.getLogger("textevolve").info(
+                log.info(
                     "%s: an export of %s, read as %s",
                     self._name,
                     self._export.program,

@@ -6,8 +6,6 @@ Names are compared without regard to case; spaces, hyphens and underscores are e
 
 from __future__ import annotations
 
-import json
-import logging
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +23,7 @@ from textevolve.json_texts import (
     parse_printed,
     write_text,
 )
-from textevolve.ledger import leave_out, note_line
+from textevolve.ledger import leave_out, log, note_line
 from textevolve.mappings import omit
 from textevolve.messages import list_entries, list_messages
 from textevolve.rows.chats import read_chat, write_chat
@@ -222,7 +220,7 @@ def fold_content(row: Mapping[str, Any], shown: Collection[str] = ()) -> str:
         if text.strip() and (name in shown or not _IDENTIFIER.fullmatch(fold_name(name))):
             folded[name] = " ".join(text.casefold().split())
 
-    return json.dumps(folded, ensure_ascii=False) if folded else ""
+    return write_text(folded) if folded else ""
 
 
 def find_contents(
@@ -449,7 +447,6 @@ class Columns:
         """Log the role of each column, unless all columns are read under the names of their roles.
         Record in the ledger the columns that nothing reads, references and passages that the judge
         ignores, and what `warnings` has. `reference`, `context`: whether the judge reads them."""
-        log = logging.getLogger("textevolve")
         if any(name != role for name, role in self.taken.items()):
             line = self.line()
             log.info(line, extra={"shown": line})

@@ -8,7 +8,6 @@ from addresses of its clients could be made to send requests to hosts that only 
 from __future__ import annotations
 
 import json
-import logging
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,6 +18,7 @@ from urllib.request import url2pathname
 
 from textevolve.errors import InputError, SettingsError, shorten_error
 from textevolve.images import IMAGE_LIMIT, IMAGES_PER_CASE, image_url, open_image
+from textevolve.ledger import log
 from textevolve.proxies import name_exemption
 from textevolve.reach import allowed_path, check_address
 from textevolve.rows.tables import STANDARD_INPUT
@@ -122,7 +122,7 @@ def choose_converted(dataset: HubSet, files: Sequence[str]) -> list[str]:
     split = _choose(dataset, "split", dataset.split, configs[config], "")
 
     if any("/partial-" in file for file in configs[config][split]):
-        logging.getLogger("textevolve").warning(
+        log.warning(
             "%s: only the first part of this split is read, since the hub has converted no more",
             dataset,
         )

@@ -7,7 +7,6 @@ from __future__ import annotations
 import csv
 import itertools
 import json
-import logging
 import re
 import sys
 import zipfile
@@ -17,6 +16,7 @@ from typing import IO, Any
 
 from textevolve.errors import InputError
 from textevolve.json_texts import parse_printed
+from textevolve.ledger import log
 from textevolve.rows.columns import names_column
 from textevolve.rows.tables import Placed, has_outputs, import_optional, import_pyarrow, mend_halves
 
@@ -73,7 +73,6 @@ _WHOLE = re.compile(r"(?!-0\.)-?[0-9]{1,15}\.0")
 """A whole number as a data frame writes it in a column that has missing values, too."""
 _FLOAT = re.compile(r"-?[0-9]+(\.[0-9]+)?(e[-+]?[0-9]+)?", re.IGNORECASE)
 _WHOLE_CELL = re.compile(r'(?:^|[,;\t"])-?[0-9]{1,15}\.0(?=$|[,;\t"\r\n])')
-_LOG = logging.getLogger("textevolve")
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +222,7 @@ def _find_header(lines: Sequence[str], name: str) -> tuple[str, int]:
     cells = list(csv.reader(lines[blank:], delimiter=delimiter))
     titles = count_titles(cells)
     if titles:
-        _LOG.warning(
+        log.warning(
             "%s:%d: '%.60s' is read as a title, not as the name of a column",
             name,
             blank + 1,
@@ -281,7 +280,7 @@ def _has_quotes(file: IO[str], name: str) -> bool:
         else:
             return True
 
-    _LOG.warning(
+    log.warning(
         "%s: read without quoting, since the quotes of line %d do not enclose a cell",
         name,
         open_line,
@@ -345,7 +344,7 @@ def read_workbook(
         return
     if len(sheets) > 1:
         left_out = ", ".join(f"'{sheet.title}'" for sheet in sheets[1:])
-        _LOG.warning("%s: reads the sheet '%s', and not %s", name, sheets[0].title, left_out)
+        log.warning("%s: reads the sheet '%s', and not %s", name, sheets[0].title, left_out)
 
     rows = enumerate(sheets[0].iter_rows(values_only=True), 1)
     head = list(itertools.islice(rows, HEAD))

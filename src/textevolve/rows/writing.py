@@ -20,7 +20,7 @@ from numbers import Integral, Real
 from typing import IO, Any, cast
 
 from textevolve.errors import InputError
-from textevolve.json_texts import is_mapping
+from textevolve.json_texts import is_array, is_mapping, write_text
 from textevolve.rows.spreadsheets import defuse
 from textevolve.rows.tables import import_pyarrow
 
@@ -94,8 +94,7 @@ def flat_cells(row: FlatRow, before: str = "") -> Iterator[tuple[str, Scalar]]:
         if isinstance(value, dict):
             yield from flat_cells(cast(FlatRow, value), f"{before}{name}.")
         else:
-            is_list = isinstance(value, list)
-            yield before + name, json.dumps(value, ensure_ascii=False) if is_list else value
+            yield before + name, write_text(value) if is_array(value) else value
 
 
 FlatColumns = dict[str, type]  # the type of each column of a table, in order

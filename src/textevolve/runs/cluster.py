@@ -9,7 +9,6 @@ case after the other.
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
@@ -23,6 +22,7 @@ from textevolve.engine.local import rare_collections
 from textevolve.errors import CapabilityError, InputError, MismatchError
 from textevolve.evaluation import Case, Usage
 from textevolve.events import CallFinished, CallHeld, CallRetried, Event, RecordsExpected
+from textevolve.ledger import log
 from textevolve.llm.catalogue import embedder_of
 from textevolve.llm.model import Journal, JournalEntry, Response
 from textevolve.llm.wrappers import Budget, Claim, Salted
@@ -55,7 +55,7 @@ def check_spread(
             f"{study.kind} cannot run on a cluster: it does not process its cases one by one;"
             " leave --on out"
         )
-        logging.getLogger("textevolve").info(message, extra={"shown": message})
+        log.info(message, extra={"shown": message})
         return
 
     local = [name for name in models if name.startswith("local/") and not embedder_of(name)]

@@ -10,7 +10,6 @@ study.
 from __future__ import annotations
 
 import asyncio
-import logging
 import secrets
 import threading
 from collections.abc import (
@@ -38,7 +37,7 @@ from textevolve.evaluation import Case, Usage, empty_default
 from textevolve.events import CallFinished, Listener, UsageListener, silence
 from textevolve.judges.plain import OwnJudge
 from textevolve.labelling.tasks import item_rows
-from textevolve.ledger import collect_notes
+from textevolve.ledger import collect_notes, log
 from textevolve.llm.batches.ledger import check_takes_batches
 from textevolve.llm.catalogue import find_missing_package
 from textevolve.llm.prices import sources_of_prices
@@ -204,7 +203,7 @@ async def specify(
     if not asks_models:
         # An estimate opens no model, so it would not notice that the run cannot start.
         for missing in filter(None, map(find_missing_package, models)):
-            logging.getLogger("textevolve").warning(missing)
+            log.warning(missing)
     if settings.batch:
         check_takes_batches(models, settings)
     if settings.on not in (None, "none"):
@@ -350,7 +349,7 @@ class RunPlan:
                 for judge in asks.judges:
                     judge.note_levels(asks.rubric)
             for line in notes:  # the command line shows them at the end of the run
-                logging.getLogger("textevolve").warning(line, extra={"at_end": True})
+                log.warning(line, extra={"at_end": True})
             if row_pins.agents or row_pins.collections:
                 pins = row_pins.pin(self.settings)
                 fingerprint.add({**pins, **pin_ranking(self.settings)})

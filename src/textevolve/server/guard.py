@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
-import logging
 import re
 import secrets
 import time
@@ -24,7 +23,7 @@ from fastapi import Request, Response
 from starlette.requests import ClientDisconnect
 
 from textevolve.server import identity
-from textevolve.server.errors import ApiError, bad_request
+from textevolve.server.errors import ApiError, bad_request, log
 from textevolve.server.identity import (
     NOBODY,
     SESSION_SECONDS,
@@ -377,7 +376,6 @@ _TAKES_SEVERAL = re.compile(r"/v1/studies/[^/]+/records\?status")
 """The path and the parameter of the API that takes several values."""
 
 App: TypeAlias = Callable[[AsgiScope, Receive, Send], Awaitable[None]]
-log = logging.getLogger("textevolve.server")
 
 
 class AnswerDropped(ConnectionResetError):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import logging
 import secrets
 import time
 from collections import Counter
@@ -21,7 +20,7 @@ from fastapi import Depends, Request
 
 from textevolve.errors import StoreError
 from textevolve.evaluation import empty_default
-from textevolve.server.errors import ApiError
+from textevolve.server.errors import ApiError, log
 from textevolve.store import keys as stored_keys
 from textevolve.store.keys import (
     PREFIX,
@@ -248,8 +247,6 @@ DAY_SECONDS = 86_400.0
 USED_SECONDS = 60.0
 """The seconds between two writes of the time when a key was last used, so that time is only known
 this exactly."""
-
-log = logging.getLogger("textevolve.server")
 
 
 @dataclass

@@ -8,7 +8,6 @@ scheduler on the same store.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Literal, TypeAlias
@@ -18,7 +17,7 @@ from fastapi import APIRouter, Depends, Request, Response
 from textevolve.jobs.job_report import describe_job, describe_job_run
 from textevolve.jobs.job_spec import next_due
 from textevolve.jobs.scheduler import JobDesk, work_on_jobs
-from textevolve.server.errors import respond
+from textevolve.server.errors import log, respond
 from textevolve.server.identity import MayAdminister, MayRead, check_namespace
 from textevolve.server.state import Server, ServerState
 from textevolve.store import jobs as stored_jobs
@@ -38,8 +37,6 @@ JobAction: TypeAlias = Literal["run", "pause", "resume"]
 
 RUNS = 50
 """The number of a job's latest runs that its description contains."""
-
-log = logging.getLogger("textevolve.server")
 
 
 @asynccontextmanager

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
-import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -27,14 +26,14 @@ from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, Streamable
 
 import textevolve
 from textevolve.errors import InputError
-from textevolve.json_texts import is_array, is_object, parse_text
+from textevolve.json_texts import is_array, is_object, parse_text, write_text
 from textevolve.mappings import drop_none, omit, pick
 from textevolve.remote.wire import StudyStatus, WireLimits
 from textevolve.rows.writing import plain
 from textevolve.runs.stored import StudyRun, read_records
 from textevolve.runs.study import OURS, schema_of
 from textevolve.server.app import open_state
-from textevolve.server.errors import as_api_error
+from textevolve.server.errors import as_api_error, log
 from textevolve.server.guard import LARGER, MCP_PATH
 from textevolve.server.identity import THIS_MACHINE, Caller, caller_of, require_scope
 from textevolve.server.options import ServerOptions
@@ -50,7 +49,7 @@ from textevolve.server.studies.reading import (
     write_report,
 )
 from textevolve.settings import Settings
-from textevolve.spec import Frozen, option, suggest
+from textevolve.spec import Frozen, NonEmpty, option, suggest
 from textevolve.store.keys import KeyScope
 
 STEP_SECONDS = 2.0
@@ -64,7 +63,6 @@ LEAST_TEXT = 500
 that each text of a result has at least. A result has about four texts."""
 ROWS_FILE = "rows.jsonl"
 
-log = logging.getLogger("textevolve.server")
 
 INSTRUCTIONS = """Measure texts, prompts and models with judges whose scores can be checked. Scores
 are from 0 to 1; null means that no score could be given, which is not 0, and `reason` says why.
@@ -117,7 +115,7 @@ class CompareArguments(StudyArguments):
 class JudgeArguments(Launching):
     """The arguments of the tool that judges one text."""
 
-    text: str = option(description="The text to judge.", min_length=1)
+    text: NonEmpty = option(description="The text to judge.")
     input: str = option(description="What the text answers: a question, a task or an instruction.")
     reference: str | None = option(None, "A right answer, for judges and metrics that read one.")
     context: str | None = option(None, "The material that the text must be faithful to.")
@@ -136,7 +134,7 @@ class ListArguments(Frozen):
 class RunArguments(Frozen):
     """The argument of tools about one run."""
 
-    run: str = option(description="The run's id.", min_length=1)
+    run: NonEmpty = option(description="The run's id.")
 
 
 class ShowArguments(RunArguments, Waiting):
@@ -461,7 +459,7 @@ def make_mcp_server(state: ServerState) -> McpServer[Any]:
             log.info("the tool %s was refused: %s", params.name, type(error).__name__)
             return _fail(error)
 
-        text = json.dumps(answer, ensure_ascii=False)
+        text = write_text(answer)
         return types.CallToolResult(
             content=[types.TextContent(type="text", text=text)], structured_content=answer
         )

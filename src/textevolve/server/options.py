@@ -15,7 +15,7 @@ from pydantic import field_validator
 from textevolve.addresses import is_loopback
 from textevolve.errors import InputError, SettingsError
 from textevolve.judges.judge import SeveralJudges
-from textevolve.spec import Frozen, Several, option
+from textevolve.spec import Frozen, NonEmpty, Several, option
 
 SHORTEST_KEY = 24
 """The fewest characters of the operator's own key, if other machines can reach the server."""
@@ -42,7 +42,7 @@ class ServerOptions(Frozen):
         "Another name for a served model, such as jev-latest=judge/probe+rules. Repeatable.",
         metavar="NAME=SERVED",
     )
-    host: str = option("127.0.0.1", "The address to listen on.", min_length=1)
+    host: NonEmpty = option("127.0.0.1", "The address to listen on.")
     port: int = option(8400, "The port to listen on; 0 is any free one.", ge=0, le=65535)
     keys: bool = option(
         False,

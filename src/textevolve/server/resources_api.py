@@ -46,7 +46,7 @@ from textevolve.server.identity import (
 )
 from textevolve.server.state import Server, ServerState
 from textevolve.server.studies.runner import allowed_models
-from textevolve.spec import Frozen, option
+from textevolve.spec import Count, Frozen, NonEmpty, option
 from textevolve.store import kinds
 from textevolve.store.kinds import COLLECTIONS, KINDS, NAMESPACES, Kind
 
@@ -137,7 +137,7 @@ EXAMPLES: Mapping[str, Mapping[str, Any]] = {
 class Revert(Frozen):
     """Which version of a resource becomes the newest one once more."""
 
-    version: int = Field(ge=1, description="The number of the version, as `versions` lists it.")
+    version: Count = Field(description="The number of the version, as `versions` lists it.")
 
 
 def _space_of(kind: Kind[Any, Any], scope: KeyScope) -> Any:
@@ -293,7 +293,7 @@ class MemorySearch(RecallSettings):
     scope: ClassVar[RecallScope] = "agent"  # pyright: ignore[reportIncompatibleVariableOverride]
     summarize: ClassVar[bool] = False  # pyright: ignore[reportIncompatibleVariableOverride]
 
-    query: str = option(description="The text to find relevant memories for.", min_length=1)
+    query: NonEmpty = option(description="The text to find relevant memories for.")
     as_of: Time | None = option(
         None, "Search the memories that were valid at that time; default: now."
     )

@@ -29,6 +29,7 @@ from textevolve.llm.model import (
     text_hash,
 )
 from textevolve.mappings import drop_empty, drop_none, pick, read_fields
+from textevolve.texts.prose import join_lines
 from textevolve.trajectory import read_trajectory
 
 PACK_FROM = 16_384
@@ -90,7 +91,7 @@ def intact(subject: str) -> Generator[None]:
     try:
         yield
     except DAMAGES as error:
-        details = " ".join(describe_error(error).split())[:200]
+        details = join_lines(describe_error(error))[:200]
         raise StoreError(f"{subject} is damaged in the store ({details}); {CHECK}") from error
 
 

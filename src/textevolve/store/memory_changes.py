@@ -62,6 +62,7 @@ from textevolve.store.tables import (
     uses,
     versions,
 )
+from textevolve.texts.prose import join_lines
 
 LONGEST_TEXT = 100_000
 """The maximum number of characters of a memory."""
@@ -338,7 +339,7 @@ def _list_mentions(memory: NewMemory) -> dict[str, dict[str, Any]]:
 def entity_of(name: str) -> str:
     """Return an entity's name in the form in which names are compared: NFKC, without differences of
     case and spaces."""
-    return " ".join(unicodedata.normalize("NFKC", name).casefold().split())
+    return join_lines(unicodedata.normalize("NFKC", name).casefold())
 
 
 def pack_vector(embedding: Vector) -> dict[str, Any]:

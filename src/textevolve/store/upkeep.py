@@ -66,6 +66,7 @@ from textevolve.store.resource_rows import (
 from textevolve.store.runs import check_fields
 from textevolve.store.sqlite import SQLiteDatabase, sqlite3
 from textevolve.store.tables import ERASED
+from textevolve.texts.prose import join_lines
 
 # Copy a store into another one, whichever databases they are in: completely, or not at all.
 
@@ -732,7 +733,7 @@ def _lock(raw: sqlite3.Connection, path: Path) -> str:
     if mark != tables.APPLICATION_ID:
         return "the file has no mark of a TextEvolve store"
 
-    return "" if result == "ok" else " ".join(str(result).split())
+    return "" if result == "ok" else join_lines(str(result))
 
 
 def _check_file(

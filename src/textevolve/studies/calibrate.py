@@ -8,7 +8,6 @@ reported with an interval.
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, replace
 from typing import Any, ClassVar
@@ -19,8 +18,9 @@ from textevolve.engine.local import follow_updates
 from textevolve.errors import InputError
 from textevolve.evaluation import GROUP, LABEL, ROW, Case
 from textevolve.events import Event, StepFinished
-from textevolve.json_texts import is_mapping, pack_value, unpack_value
+from textevolve.json_texts import is_mapping, pack_value, unpack_value, write_text
 from textevolve.judges.judge import Judge, parse_judge, require_absolute
+from textevolve.ledger import log
 from textevolve.llm.chains.chain import write_prompts
 from textevolve.llm.chains.chat_template import write_text_template
 from textevolve.llm.chains.langchain_prompts import find_langchain_prompt
@@ -421,7 +421,7 @@ def cases_of(
     part_examples(template, examples, columns, spec.label, spec.validation, names)
 
     for example in sorted(examples, key=lambda example: example.id):
-        values = json.dumps(example.values, ensure_ascii=False)
+        values = write_text(example.values)
         parameters = {LABEL: pack_value(example.label), "columns": list(columns)}
         parameters |= {} if example.row is None else {ROW: pack_value(example.row)}
         parameters |= drop_empty({GROUP: example.group})
@@ -481,7 +481,7 @@ async def run(
     judge = judge_of(spec)
     second_judge = second_judge_of(spec)
     if bench.is_live and (few := describe_power(count_groups(material.validation))):
-        logging.getLogger("textevolve").warning(few)
+        log.warning(few)
     editor = bench.model if spec.editor is None else bench.model_of(spec.editor)
 
     async def work(show: Any) -> CalibrationResult:

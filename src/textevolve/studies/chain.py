@@ -28,7 +28,7 @@ from textevolve.rows.columns import Columns
 from textevolve.runs.chains import ask_chain, open_chain_named
 from textevolve.runs.study import Asks, Row, Study, json_decoder, record_reason, row_of
 from textevolve.spans import span
-from textevolve.spec import option
+from textevolve.spec import NonEmpty, option
 from textevolve.studies.row_values import DRAW, Draws, is_random, keep_values
 from textevolve.studies.rows import MappedSpec, RowNames, keep_columns
 from textevolve.user_code import OWN
@@ -41,8 +41,8 @@ class ChainSpec(MappedSpec):
     kind: ClassVar[str] = "chain"
     scored: ClassVar[bool] = False
 
-    chain: str = option(
-        description="A chain: FILE.yaml, MODULE:NAME or FILE.py:NAME.", argument=True, min_length=1
+    chain: NonEmpty = option(
+        description="A chain: FILE.yaml, MODULE:NAME or FILE.py:NAME.", argument=True
     )
     input: Mapping[str, str] = option(
         {},

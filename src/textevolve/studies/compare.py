@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import json
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
@@ -36,6 +35,7 @@ from textevolve.evaluation import (
 )
 from textevolve.events import RecordsExpected
 from textevolve.images import image_reference
+from textevolve.json_texts import write_text
 from textevolve.llm.chains.chain import Chain
 from textevolve.llm.model import Request
 from textevolve.llm.prompts import prompt_versions
@@ -656,7 +656,7 @@ def reads(spec: CompareSpec) -> Callable[[Case], Case]:
     if takes_rows or chains_among(*spec.models):
         return partial(keep_columns, names=None)
 
-    bodies = [json.dumps(target.body, ensure_ascii=False) for target in spec.targets]
+    bodies = [write_text(target.body) for target in spec.targets]
     templates = [text for prompt in spec.prompts for _, text in prompt.templates]
     template_texts = "\n".join([*bodies, *templates, spec.system])
 
@@ -819,7 +819,7 @@ def _show_input(
     elif not parts:
         parts += user
 
-    return "\n\n".join(parts) or json.dumps(values.variables, ensure_ascii=False)
+    return "\n\n".join(parts) or write_text(values.variables)
 
 
 def open_scorers(spec: CompareSpec, bench: Workbench) -> Scorers:

@@ -7,7 +7,6 @@ checked before a run, and the case that each row becomes.
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +14,8 @@ from typing import Any
 from textevolve.errors import InputError
 from textevolve.evaluation import CHECKS, GROUP, Case
 from textevolve.images import IMAGES_PER_CASE, Pictures
+from textevolve.json_texts import write_text
+from textevolve.ledger import log
 from textevolve.llm.chains.chain import check_templates
 from textevolve.loops.rules import columns_of_checks, is_checks, list_reads, take_checks
 from textevolve.mappings import map_values, omit
@@ -131,9 +132,7 @@ def row_cases(
     _check_prompts(spec, columns.shown, placed)
 
     if spec.samples > 1 and spec.temperature == 0 and spec.prompts:
-        logging.getLogger("textevolve").warning(
-            "samples at temperature 0 hardly differ: set --temperature, such as 0.7"
-        )
+        log.warning("samples at temperature 0 hardly differ: set --temperature, such as 0.7")
 
     asked = list_asked(spec, columns.shown)
     groups = [find_group(row, asked) for _, row in placed]
@@ -153,7 +152,7 @@ def row_cases(
     applied = applies_checks(spec)
     of_checks = [name for name, kind in columns.hidden.items() if kind == "checks"]
     if of_checks and not applied:
-        logging.getLogger("textevolve").warning(UNAPPLIED, of_checks[0])
+        log.warning(UNAPPLIED, of_checks[0])
     has_functions = not all(map(is_shipped, spec.metric))
     takes_whole = wants_row(spec.metric, objects)
     chats = dict.fromkeys((*asked, input_column(spec, columns.shown)))
@@ -199,7 +198,7 @@ def row_cases(
             parameters |= equal_rows.find(contents[number - 1], id)
 
         yield Case(
-            json.dumps(values, ensure_ascii=False, default=str),
+            write_text(values),
             tuple(write_output(row.get(column)) for column in spec.outputs),
             id,
             parameters,
@@ -211,7 +210,7 @@ def row_cases(
         )
 
     if unsent:
-        logging.getLogger("textevolve").warning(
+        log.warning(
             "%d of %d chats have parts that are no text, such as audio, files and images elsewhere"
             " or in the last answer, which are not sent; first in %s",
             len(unsent),
@@ -407,7 +406,7 @@ def _find_questions(
         check_body(target, [*shown, *of_turns] if talks else shown, hidden)
         asked_columns = shown
         if target.body is not None:
-            asked_columns = find_placeholders(json.dumps(target.body, ensure_ascii=False), shown)
+            asked_columns = find_placeholders(write_text(target.body), shown)
         questions[f"target {target.label}"] = (*asked_columns, *more)
 
     for prompt in spec.prompts:
@@ -432,7 +431,6 @@ def _check_prompts(spec: CompareSpec, shown: Collection[str], placed: Sequence[P
     Raises:
         InputError: a value is an object, or a chat that cannot be sent.
     """
-    log = logging.getLogger("textevolve")
 
     for prompt in spec.prompts:
         chats = prompt.chat_columns(shown)

@@ -29,7 +29,7 @@ from textevolve.report import wording
 from textevolve.rows import DATA_ENDINGS, read_argument, read_text
 from textevolve.rows.columns import IMAGES
 from textevolve.runs.chains import chains_among
-from textevolve.spec import Frozen, Several, explain, option
+from textevolve.spec import Count, Frozen, Several, explain, option
 from textevolve.studies.rows import CheckList, MappedSpec, check_option, with_checks_judge
 from textevolve.texts.placeholders import fill, find_placeholders, whole_placeholder
 from textevolve.texts.yaml_lines import parse_yaml
@@ -405,7 +405,7 @@ class CompareSpec(MappedSpec):
     temperature: float | None = option(
         0.0, "The temperature of the outputs.", group="Advanced", ge=0, le=2
     )
-    max_output_tokens: int = option(512, "The most tokens of an output.", group="Advanced", ge=1)
+    max_output_tokens: Count = option(512, "The most tokens of an output.", group="Advanced")
     seed: int = option(
         0, "The seed of the outputs and of the significance tests.", group="Advanced"
     )

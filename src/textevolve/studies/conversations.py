@@ -6,7 +6,6 @@ simulated user of a row, the grades of each turn, and the figures by turn.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -17,6 +16,7 @@ from typing import Any
 from textevolve.agents.simulated_user import SimulatedUser
 from textevolve.errors import InputError
 from textevolve.evaluation import Failure, check_text, empty_default
+from textevolve.ledger import log
 from textevolve.llm.model import Message
 from textevolve.mappings import omit
 from textevolve.rows import Placed
@@ -166,7 +166,7 @@ def check_calls(turns: Sequence[Trajectory | None], application: str) -> None:
 @lru_cache
 def _warn_of_repeats(application: str) -> None:
     """Warn once for each application."""
-    logging.getLogger("textevolve").warning(
+    log.warning(
         "%s: each answer of a conversation begins with the tool calls of the answers before it, and"
         " they count again; an answer should report its own calls alone",
         application,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import logging
 from collections import Counter
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
@@ -52,6 +51,7 @@ from textevolve.judges.context import CaseOptions
 from textevolve.judges.debates import DebateJudge, with_rubric
 from textevolve.judges.opening import JudgedCase, NamedJudgement, describe_limit, trace_judge
 from textevolve.judges.plain import MetricJudge
+from textevolve.ledger import log
 from textevolve.llm.target_calls import describe_targets
 from textevolve.loops.rules import columns_of_checks, describe_checks, list_reads, take_checks
 from textevolve.mappings import drop_none, omit, pick, read_fields
@@ -417,7 +417,7 @@ def _complete_cases(spec: EvaluateSpec, cases: Iterable[Case], columns: Columns)
 
     for name in columns.unread:
         if fold_name(name) in CHECK_COLUMNS:
-            logging.getLogger("textevolve").warning(UNAPPLIED, name)
+            log.warning(UNAPPLIED, name)
     # A judge by checks reads what the checks of the rows read.
     judges = [judge for judge in spec.judge if not judge.reads_checks]
     columns.tell(

@@ -40,8 +40,9 @@ from textevolve.runs.study import (
     write_json,
 )
 from textevolve.spans import loop_span
-from textevolve.spec import Frozen, option
+from textevolve.spec import Count, Frozen, option
 from textevolve.studies.evaluate_spec import AgentNames
+from textevolve.texts.prose import join_lines
 from textevolve.wiring import Workbench
 
 Ending = Literal["done", "budget", "failed"]
@@ -51,11 +52,10 @@ Ending = Literal["done", "budget", "failed"]
 class GuidancePlan(Frozen):
     """The options of answering a question with a debate."""
 
-    proposals: int = option(
+    proposals: Count = option(
         3,
         "The number of answers that are sampled for the debate if none are given.",
         group="Debate",
-        ge=1,
     )
     proposal_temperature: float = option(
         0.8,
@@ -67,7 +67,7 @@ class GuidancePlan(Frozen):
     temperature: float = option(
         0.0, "The temperature of the two final answers.", group="Advanced", ge=0, le=2
     )
-    max_answer_tokens: int = option(800, "The most tokens of an answer.", group="Advanced", ge=1)
+    max_answer_tokens: Count = option(800, "The most tokens of an answer.", group="Advanced")
     seed: int = option(
         0, "The seed of the answers; another seed gives other answers.", group="Advanced"
     )
@@ -375,7 +375,7 @@ def _format_turn(result: DebateResult, turn: Turn, order: Sequence[int]) -> str:
     for j in order if turn.points else ():
         points = turn.points[j]
         remarks = [
-            f"{name}: {' '.join(text.split())}"
+            f"{name}: {join_lines(text)}"
             for name, text in (
                 ("good", points.strengths),
                 ("bad", points.weaknesses),

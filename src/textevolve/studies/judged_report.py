@@ -53,6 +53,7 @@ from textevolve.report.blocks import (
 )
 from textevolve.report.wording import count, letter, letters, number, percent, visible
 from textevolve.runs.study import record_reason, record_status
+from textevolve.texts.prose import join_lines
 from textevolve.trajectory import ToolUse, Trajectory
 
 # Sentences that describe a debate, for its display while it runs and for its report.
@@ -171,7 +172,7 @@ def decided(by: DecidedBy) -> str:
 def recalled(memory: Memory) -> str:
     """Describe a memory in a line: its text, its source, and its score with the components of the
     score."""
-    text = visible(" ".join(memory.text.split()))
+    text = visible(join_lines(memory.text))
     source = visible(memory.source or "no source")
     if memory.score is None:
         return f"{text} ({source})"

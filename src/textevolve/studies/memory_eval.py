@@ -8,7 +8,6 @@ the report. Feeding and judging run concurrently, in one stream over all users.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import asdict, dataclass, field, replace
@@ -23,6 +22,7 @@ from textevolve.errors import BudgetError, FatalModelError, InputError, ModelErr
 from textevolve.evaluation import Case, Evaluator, Failure, failure_of
 from textevolve.events import RecordsExpected
 from textevolve.judges.judge import Judge
+from textevolve.ledger import log
 from textevolve.llm.embeddings import embed
 from textevolve.llm.meter import UsageMeter
 from textevolve.llm.model import Model, text_hash
@@ -80,7 +80,7 @@ from textevolve.report import wording
 from textevolve.report.blocks import Block, Column, Estimate, Note, Report, Table
 from textevolve.runs.study import Asks, Row, Study, StudySpec, record_status, write_json
 from textevolve.settings import Settings, folder_beside
-from textevolve.spec import option
+from textevolve.spec import NonEmpty, option
 from textevolve.store import kinds
 from textevolve.store.repository import Store
 from textevolve.user_code import OWN, load_user_object
@@ -274,20 +274,18 @@ class MemoryEvaluationSpec(StudySpec):
 
     kind: ClassVar[str] = "memory-eval"
 
-    data: str = option(
+    data: NonEmpty = option(
         description="A file of users with their sessions, as JSON, one user a line; or a file of"
         " LoCoMo, LongMemEval, PersonaMem or BEAM.",
         argument=True,
         identity=False,
         reads=True,
-        min_length=1,
     )
-    system: str = option(
+    system: NonEmpty = option(
         description="The memory system to measure: none, context, recorded, textevolve, http:URL,"
         " mem0, MODULE:ATTRIBUTE, or FILE.py:ATTRIBUTE.",
         short="-s",
         group="Memory system",
-        min_length=1,
     )
     judge: Judge | None = option(
         None,
@@ -481,7 +479,7 @@ async def _close_system(system: MemorySystem) -> None:
         await system.aclose()
     except Exception as error:  # noqa: BLE001  it is logged, and nothing depends on it
         reason = one_line(describe_error(error))
-        logging.getLogger("textevolve").warning("%s: cannot be closed: %s", system.name, reason)
+        log.warning("%s: cannot be closed: %s", system.name, reason)
 
 
 def find_row(record: EvaluationRecord) -> Row:

@@ -19,7 +19,7 @@ from pydantic_core import from_json
 from textevolve.debate.profile import Profile, build_profile, load_profile
 from textevolve.errors import AnswerError, InputError
 from textevolve.evaluation import CHECKS, EQUAL_TO, SPENT, Case, Usage, empty_default, mend_text
-from textevolve.json_texts import as_object, find_path, is_array, is_object
+from textevolve.json_texts import as_object, find_path, is_array, is_object, write_text
 from textevolve.judges.judge import Judge, parse_judge
 from textevolve.llm.model import Message, Model, Request, Response
 from textevolve.llm.prices import usage_of
@@ -311,7 +311,7 @@ def check_body(target: Target, columns: Collection[str], hidden: Mapping[str, Hi
             )
 
     if target.body is not None:
-        text = json.dumps(target.body, ensure_ascii=False)
+        text = write_text(target.body)
         check_spelling(text, columns, f"target {target.label}", hidden)
         require_placeholders(text, columns)
 

@@ -38,6 +38,7 @@ from textevolve.runs.study import (
     row_of,
 )
 from textevolve.spec import Several, option
+from textevolve.texts.prose import join_lines
 from textevolve.wiring import Workbench
 
 KEY = "summary"
@@ -154,7 +155,7 @@ async def run(
 ) -> AsyncGenerator[Summary]:
     texts = [case.input for case in cases]
     instruction = KEEP_INSTRUCTION
-    if focus := " ".join(spec.focus.split()):
+    if focus := join_lines(spec.focus):
         end = "" if focus.endswith((".", "!", "?")) else "."
         instruction += f" {FOCUS}{focus}{end}"
     compressed = None

@@ -18,6 +18,8 @@ from zoneinfo import ZoneInfo
 
 import regex
 
+from textevolve.texts.prose import join_lines
+
 EXAMPLES = "a date such as 2025-01-31 or 2025-01-31T18:30"
 LONGEST_DATE = 60
 """The maximum number of characters of a date with its time and zone."""
@@ -66,7 +68,7 @@ def read_moment(text: str) -> datetime:
     Raises:
         ValueError: the text is none of these, or has two meanings; says what to write instead.
     """
-    words = _COMPACT.sub(r"\1T\2", " ".join(text.split()))
+    words = _COMPACT.sub(r"\1T\2", join_lines(text))
     if _UNIX.fullmatch(words):
         number = float(words)
         seconds = number / 1000 if number >= _MILLISECONDS else number

@@ -13,7 +13,6 @@ evaluated, and values that are filled in are not searched for placeholders.
 
 from __future__ import annotations
 
-import logging
 import re
 import unicodedata
 from collections.abc import Collection, Mapping, Sequence
@@ -24,6 +23,7 @@ from typing import Literal, TypeAlias
 import regex
 
 from textevolve.errors import InputError
+from textevolve.ledger import log
 from textevolve.texts.prose import fold_case
 
 # A name may have vowel signs, which are marks and no letters.
@@ -135,7 +135,7 @@ def check_spelling(
             )
 
     if unknown:
-        logging.getLogger("textevolve").warning(
+        log.warning(
             "%s: no column for %s, so the model sees the braces as plain text; add a column of"
             " that name, or rename one with --map NAME=COLUMN",
             source,

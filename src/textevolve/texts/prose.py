@@ -30,6 +30,11 @@ def compose(text: str) -> str:
     return text if text.isascii() else unicodedata.normalize("NFC", text)
 
 
+def join_lines(text: str) -> str:
+    """Return a text on one line: each run of white space becomes one blank."""
+    return " ".join(text.split())
+
+
 def fold_widths(text: str) -> str:
     """Return a text in the composed form, with full- and half-width letters and digits as usual
     ones, and without soft hyphens and spaces of no width. Superscripts stay what they are: 10² is

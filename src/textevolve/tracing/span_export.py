@@ -31,7 +31,9 @@ from opentelemetry.sdk.trace.export import (
 from opentelemetry.trace import Tracer
 
 from textevolve.errors import SettingsError
+from textevolve.ledger import log
 from textevolve.proxies import find_proxy
+from textevolve.texts.prose import join_lines
 
 TRACES_PATH = "/v1/traces"
 QUEUE_SIZE = "OTEL_BSP_MAX_QUEUE_SIZE"
@@ -43,7 +45,6 @@ REPORTED = 400
 """The number of characters of a collector's error message that are logged."""
 RETRIED = (408, 429)
 _ID = re.compile(r'("(?:traceId|spanId|parentSpanId)": )"([^"]*)"')
-_log = logging.getLogger("textevolve")
 
 
 def open_tracer(name: str, destination: str, collector: str) -> Tracer:
@@ -116,8 +117,8 @@ class LossReport(logging.Filter):
     def _report(self, place: str, cause: str) -> None:
         if place not in self._reported:
             self._reported.add(place)
-            cause = " ".join(cause.split())[:REPORTED]
-            _log.warning("spans are lost, but the run continues: %s: %s", place, cause)
+            cause = join_lines(cause)[:REPORTED]
+            log.warning("spans are lost, but the run continues: %s: %s", place, cause)
 
 
 _losses = LossReport()
@@ -143,7 +144,7 @@ class SpanFile(SpanExporter):
             with self.path.open("ab", buffering=0) as file:
                 file.write(line.encode() + b"\n")
         except OSError as error:
-            _log.warning("spans are lost: %s cannot be written (%s)", self.path, error)
+            log.warning("spans are lost: %s cannot be written (%s)", self.path, error)
             return SpanExportResult.FAILURE
 
         return SpanExportResult.SUCCESS

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import logging
 import re
 import secrets
 import time
@@ -74,7 +73,6 @@ TRIES = 12
 """The most attempts at each request that submits a job: about a quarter of an hour in total."""
 
 T = TypeVar("T")
-log = logging.getLogger("textevolve")
 _FULL = re.compile(r"enqueued|token_limit_exceeded|queue (is )?full", re.IGNORECASE)
 
 

@@ -14,7 +14,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from importlib import resources
 from typing import Annotated, Any, Literal, cast
 
@@ -356,12 +356,12 @@ def to_jinja(format: ChatFormat) -> str:
     return f"{{%- set f = {as_json(format.plain)} -%}}\n{_source()}"
 
 
-@lru_cache(maxsize=1)
+@cache
 def _source() -> str:
     return resources.files(__package__ or "").joinpath("chat_format.jinja").read_text("utf-8")
 
 
-@lru_cache(maxsize=1)
+@cache
 def _compiled() -> Callable[..., str]:
     import jinja2
 

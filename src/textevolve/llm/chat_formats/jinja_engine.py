@@ -17,7 +17,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from functools import lru_cache
+from functools import cache, lru_cache
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -115,7 +115,7 @@ def _to_json(
     )
 
 
-@lru_cache(maxsize=1)
+@cache
 def _environment() -> ImmutableSandboxedEnvironment:
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True,

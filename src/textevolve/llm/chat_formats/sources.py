@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import atexit
 import json
-import logging
 import os
 import subprocess
 import sys
@@ -30,6 +29,7 @@ from typing import Any
 from textevolve.errors import InputError, SettingsError
 from textevolve.evaluation import empty_default
 from textevolve.json_texts import as_array, as_object, is_object
+from textevolve.ledger import log
 from textevolve.llm.chat_formats.chat_format import join_text_parts
 from textevolve.llm.gguf import read_tokenizer
 from textevolve.mappings import drop_none, first_of
@@ -423,7 +423,7 @@ def _report_quoted(messages: ChatMessages, text: str) -> None:
     for number, message in enumerate(messages, 1):
         for arguments in _list_arguments(message):
             if isinstance(arguments, str) and json.dumps(arguments, ensure_ascii=False) in text:
-                logging.getLogger("textevolve").warning(
+                log.warning(
                     "message %s: the arguments of a call are no JSON object, and the model sees"
                     " them as a quoted text: %.60s",
                     number,
@@ -441,7 +441,7 @@ def _report_left_out(messages: ChatMessages, write: Callable[[ChatMessages], str
         text = write(marked)
         for number, message in enumerate(messages):
             if marked[number] != message and marks[number] not in text:
-                logging.getLogger("textevolve").warning(
+                log.warning(
                     "the chat template leaves out message %s: the model never sees it", number + 1
                 )
 

@@ -22,7 +22,7 @@ from textevolve.loops.attempt import StopReason
 from textevolve.loops.calibration.rewriting import SHOWN
 from textevolve.loops.calibration.trial_runner import Program, Templates
 from textevolve.metrics.label_metrics import Grader
-from textevolve.spec import Frozen, option
+from textevolve.spec import Count, Frozen, option
 from textevolve.statistics.comparisons import fewest_units
 
 CallKind = Literal["output", "rewrite"]
@@ -137,30 +137,28 @@ class CalibrationPlan(Frozen):
         "The model that rewrites templates; default: the model of the study.",
         group="Advanced",
     )
-    beam: int = option(
-        4, "The number of templates that are kept after each round.", group=PROTEGI, ge=1
+    beam: Count = option(
+        4, "The number of templates that are kept after each round.", group=PROTEGI
     )
-    depth: int = option(5, "The most rounds of the search.", group=PROTEGI, ge=1)
-    successors: int = option(
-        5, "The number of new templates that are written for each kept one.", group=PROTEGI, ge=1
+    depth: Count = option(5, "The most rounds of the search.", group=PROTEGI)
+    successors: Count = option(
+        5, "The number of new templates that are written for each kept one.", group=PROTEGI
     )
-    gradient_depth: int = option(
+    gradient_depth: Count = option(
         10,
         "The number of gradients (criticisms) that are written for a template.",
         group="Beam search (strategy protegi)",
-        ge=1,
     )
-    minibatch: int = option(
-        5, "The number of rows on which gradients look for faults.", group=PROTEGI, ge=1
+    minibatch: Count = option(
+        5, "The number of rows on which gradients look for faults.", group=PROTEGI
     )
-    selection_minibatch: int = option(
-        6, "The number of rows on which the templates of a round compete.", group=PROTEGI, ge=1
+    selection_minibatch: Count = option(
+        6, "The number of rows on which the templates of a round compete.", group=PROTEGI
     )
-    final_minibatch: int = option(
+    final_minibatch: Count = option(
         20,
         "The number of rows on which the best template of the last beam is chosen.",
         group=PROTEGI,
-        ge=1,
     )
     selection: Literal["fast", "ucb"] = option(
         "fast",
@@ -175,13 +173,13 @@ class CalibrationPlan(Frozen):
         group="Advanced",
         metavar="NAME",
     )
-    patience: int = option(
-        3, "Stop after this many rounds without a new template in the beam.", group="Advanced", ge=1
+    patience: Count = option(
+        3, "Stop after this many rounds without a new template in the beam.", group="Advanced"
     )
     temperature: float | None = option(
         0.0, "The temperature of the outputs.", group="Advanced", ge=0, le=2
     )
-    max_output_tokens: int = option(512, "The most tokens of an output.", group="Advanced", ge=1)
+    max_output_tokens: Count = option(512, "The most tokens of an output.", group="Advanced")
 
     seed: int = option(0, "The seed of the random choice of rows.", group="Search")
 

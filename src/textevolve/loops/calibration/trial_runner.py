@@ -56,6 +56,7 @@ from textevolve.rows.columns import (
 from textevolve.spans import step_span
 from textevolve.statistics.comparisons import fewest_units
 from textevolve.texts.placeholders import Hidden, check_spelling, fill, require_placeholders
+from textevolve.texts.prose import join_lines
 
 MOST_CLASSES = 12
 """The number of different labels up to which they count as classes."""
@@ -324,7 +325,7 @@ def hash_group(example: Example) -> str:
     space; examples with the same hash stay on the same side of the split, and count as one."""
     if example.group:
         return text_hash(example.group)
-    plain = {name: " ".join(text.casefold().split()) for name, text in example.values.items()}
+    plain = {name: join_lines(text.casefold()) for name, text in example.values.items()}
     return text_hash(json.dumps(plain, sort_keys=True, ensure_ascii=False))
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import datetime
 import json
-import logging
 import re
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -47,9 +46,10 @@ from textevolve.protocol.decisions import state_text
 from textevolve.rows.chats import ASSISTANT, Chat, read_chat, read_texts, write_chat
 from textevolve.rows.columns import find_roles, join_passages
 from textevolve.runs.stored import open_standing_run
-from textevolve.server.errors import ApiError, as_api_error
+from textevolve.server.errors import ApiError, as_api_error, log
 from textevolve.server.options import ServerOptions, check_aliases
 from textevolve.settings import Settings, today
+from textevolve.texts.prose import join_lines
 from textevolve.wiring import Limits, Setting, Workbench, choose_model, open_workbench
 
 # Answer decision questions about a state (a text or JSON) with a model or with a judge.
@@ -273,12 +273,10 @@ def describe_question(question: Question) -> str:
     """Format a question with the descriptions of its options as a rubric: in one line, since some
     judges read each line as a criterion, with the levels of a score question in brackets, separated
     by |."""
-    text = " ".join(question.instructions.split())
+    text = join_lines(question.instructions)
     if is_rubric_name(text):  # which would stand for a shipped rubric
         text = f"This holds: {text}"
-    descriptions = {
-        option.value: " ".join(option.description.split()) for option in question.options
-    }
+    descriptions = {option.value: join_lines(option.description) for option in question.options}
     if question.kind == "score":
         levels = [_BRACKETS.sub("/", level) for level in descriptions.values()]
         several = all(levels) and len(set(levels)) == len(levels)
@@ -316,8 +314,6 @@ def share_out(results: Sequence[EvaluationResult | Failure]) -> Answer | Failure
 
     return Answer(tuple(round(share, 12) for share in softmax(odds)))
 
-
-log = logging.getLogger("textevolve.server")
 
 JUDGE = "judge/"
 """The prefix of a judge's name as clients see it."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import codecs
-import logging
 import re
 import secrets
 import time
@@ -40,11 +39,9 @@ from textevolve.llm.wire import LINE_END
 from textevolve.llm.wrappers import Allowance, ClaimedCall
 from textevolve.protocol.chat import CHATS, JsonObject
 from textevolve.server.decisions.serving import Serving
-from textevolve.server.errors import INVALID, TOO_LONG, ApiError
+from textevolve.server.errors import INVALID, TOO_LONG, ApiError, log
 from textevolve.server.openai.requests import EventResponse, NoteTokens
 from textevolve.wiring import allow_calls
-
-log = logging.getLogger("textevolve.server")
 
 _ANSWER_END = re.compile(rb'data:(?:\s*\[DONE\]|.*"finish_reason"\s*:\s*")')
 """The line of a stream that ends an answer. In a text of the answer its quotation marks would be

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import secrets
 import time
 from collections.abc import (
@@ -49,7 +48,7 @@ from textevolve.protocol.chat import (
 from textevolve.protocol.contents import ToolCall, write_chat_usage
 from textevolve.server.bodies import parse_aside, validate_items
 from textevolve.server.decisions.serving import Serving
-from textevolve.server.errors import ApiError, as_api_error, bad_request, openai_error
+from textevolve.server.errors import ApiError, as_api_error, bad_request, log, openai_error
 
 Shape = TypeVar("Shape", bound=BaseModel)
 
@@ -191,7 +190,6 @@ def _name_speaker(message: ClientMessage, text: str) -> str:
 # Send answers as server-sent events in OpenAI's format, and stop answering once a client has
 # disconnected.
 
-log = logging.getLogger("textevolve.server")
 
 LAST_EVENT = write_event(DONE)
 

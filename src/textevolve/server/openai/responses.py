@@ -17,7 +17,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from textevolve.json_texts import is_array, is_object
+from textevolve.json_texts import as_object, is_array, is_object
 from textevolve.llm.prices import usage_of
 from textevolve.mappings import drop_none, pick
 from textevolve.protocol.chat import (
@@ -149,7 +149,7 @@ def _read_content(content: object, where: str) -> str | list[JsonObject]:
 
 
 def _read_part(part: object, where: str) -> JsonObject:
-    fields = part if is_object(part) else {}
+    fields = as_object(part)
     kind = str(fields.get("type"))
     if kind in _PARTS and isinstance(text := fields.get(_PARTS[kind]), str):
         return {"type": "text", "text": text}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import logging
 from array import array
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
@@ -19,7 +18,7 @@ from textevolve.desk.chats import ChatOptions, ChatRequest, MemoryUse
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, EvaluationResult, Failure, check_case, check_text
-from textevolve.json_texts import CONTAINERS, is_mapping, parse_text
+from textevolve.json_texts import CONTAINERS, is_mapping, parse_text, write_text
 from textevolve.llm.embeddings import embed
 from textevolve.llm.model import Message, Model
 from textevolve.llm.wire import AnswerPiece
@@ -39,7 +38,7 @@ from textevolve.server.decisions.serving import (
     read_state,
     spending,
 )
-from textevolve.server.errors import ApiError, bad_request
+from textevolve.server.errors import ApiError, bad_request, log
 from textevolve.server.identity import Caller
 from textevolve.server.openai.requests import (
     AnswerEnd,
@@ -52,8 +51,6 @@ from textevolve.server.openai.requests import (
 )
 from textevolve.server.state import ServerState
 from textevolve.store import kinds
-
-log = logging.getLogger("textevolve.server")
 
 MOST_TEXTS = 2048
 """The most texts in one request, as in OpenAI's API."""
@@ -195,7 +192,7 @@ async def answer_as_judge(
         failures = [result for result in results if isinstance(result, Failure)]
         if len(failures) == len(results):
             raise failure_error(failures[0], spent)
-        yield json.dumps(_write_results(results), ensure_ascii=False)
+        yield write_text(_write_results(results))
         yield AnswerEnd(usage=spent.usage)
 
 

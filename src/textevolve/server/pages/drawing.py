@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import cache, partial
 from typing import Any
 
 from fastapi import Request, Response
@@ -131,7 +131,7 @@ async def read_form(request: Request) -> dict[str, str]:
         raise bad_request("the form cannot be read") from None
 
 
-@lru_cache(maxsize=1)
+@cache
 def _environment() -> Environment:
     environment = open_templates("textevolve.server.pages")
     filters: dict[str, Any] = environment.filters

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import logging
 import tempfile
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
@@ -30,7 +29,7 @@ from textevolve.remote.wire import (
 )
 from textevolve.runs.report import check_format, write_output
 from textevolve.runs.stored import STANDING, StudyRun, read_records
-from textevolve.server.errors import ApiError
+from textevolve.server.errors import ApiError, log
 from textevolve.server.identity import Caller
 from textevolve.server.state import ServerState
 from textevolve.server.studies.runner import Runner
@@ -65,7 +64,6 @@ QUIET_SECONDS = 15.0
 open."""
 
 T = TypeVar("T")
-log = logging.getLogger("textevolve.server")
 
 
 async def stream_events(runner: Runner, run_id: str, after: int = 0) -> AsyncGenerator[bytes]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import logging
 import os
 import secrets
 import shutil
@@ -42,7 +41,7 @@ from textevolve.remote.wire import Base64File, StudyStatus, WireLimits
 from textevolve.runs import driver
 from textevolve.runs.driver import Launch
 from textevolve.runs.stored import StudyRun
-from textevolve.server.errors import ApiError
+from textevolve.server.errors import ApiError, log
 from textevolve.server.identity import THIS_MACHINE, Identities, UsageLimits
 from textevolve.server.options import ServerOptions
 from textevolve.settings import Settings
@@ -225,8 +224,6 @@ LOOK_SECONDS = 1.0
 """The seconds between two checks whether a run was cancelled, or was abandoned by another
 process."""
 ENDING = "the server is stopping, and resumes the run at its next start"
-
-log = logging.getLogger("textevolve.server")
 
 
 @dataclass

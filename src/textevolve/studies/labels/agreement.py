@@ -47,7 +47,7 @@ from textevolve.report.blocks import (
 from textevolve.rows.writing import plain
 from textevolve.runs.aggregates import estimate, finite
 from textevolve.runs.study import Asks, Study
-from textevolve.spec import option
+from textevolve.spec import Count, option
 from textevolve.statistics.intervals import TIE, mean_present
 from textevolve.studies.labels.base import (
     ItemVerdict,
@@ -509,8 +509,8 @@ class AgreementSpec(RepeatsSpec):
         group="Judging",
         min_length=1,
     )
-    samples: int = option(
-        1, "The number of times that each judge judges each item.", group="Judging", ge=1
+    samples: Count = option(
+        1, "The number of times that each judge judges each item.", group="Judging"
     )
     threshold: float | None = option(
         None,

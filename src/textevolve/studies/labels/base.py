@@ -6,7 +6,6 @@ Labels are stored with the cases, so that a run can be resumed and summarised fr
 
 from __future__ import annotations
 
-import logging
 import math
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
@@ -30,6 +29,7 @@ from textevolve.errors import InputError
 from textevolve.evaluation import Case, select_skipped
 from textevolve.events import RecordsExpected
 from textevolve.judges.judge import Judge, require_absolute
+from textevolve.ledger import log
 from textevolve.llm.meter import DistinctCalls
 from textevolve.mappings import drop_empty, drop_none, read_fields
 from textevolve.report import wording
@@ -46,8 +46,6 @@ Orders = Literal["both", "given"]
 GoodLabels: TypeAlias = Annotated[str, BeforeValidator(str, json_schema_input_type=str | float)]
 """The label of single responses that means "good", or the least good grade, as a text."""
 
-
-log = logging.getLogger("textevolve")
 
 WEIGHTED = ("agreement", "ablation")
 """The kinds of study that weight items which were drawn in strata."""

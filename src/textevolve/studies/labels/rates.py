@@ -9,7 +9,6 @@ estimator.
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
 from dataclasses import asdict
@@ -31,6 +30,7 @@ from textevolve.bench.rates import RateReport, explain_rate, report_rate
 from textevolve.errors import InputError
 from textevolve.evaluation import Case
 from textevolve.events import RecordsExpected
+from textevolve.ledger import log
 from textevolve.mappings import read_fields
 from textevolve.report import wording
 from textevolve.report.blocks import Column, Estimate, Note, Report, Table
@@ -120,7 +120,7 @@ def read_cases(spec: RatesSpec) -> Iterator[Case]:
 
     unread.leave_out_unread()
     line = f"labels in {describe_people(people)}: the mean of a text's labels counts"
-    logging.getLogger("textevolve").info(line, extra={"shown": line})
+    log.info(line, extra={"shown": line})
     yield Case("", (), "about", {"field": field, "moved": len(moved)})
 
     unlabelled = [verdict for key, verdict in verdicts.items() if key not in moved]

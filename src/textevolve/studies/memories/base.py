@@ -36,7 +36,7 @@ from textevolve.memory_snapshots import find_collection, memories_of, read_resou
 from textevolve.report import wording
 from textevolve.runs.study import DescribeWorld, StudySpec
 from textevolve.settings import Settings
-from textevolve.spec import Frozen, identity_of, option
+from textevolve.spec import Frozen, NonEmpty, identity_of, option
 from textevolve.store.repository import Store
 from textevolve.wiring import Workbench
 
@@ -63,9 +63,7 @@ def describe_by(pin: Pin[S]) -> DescribeWorld[S]:
 class AgentName(Frozen):
     """The field of studies on the memories of one agent."""
 
-    agent: str = option(
-        description="The agent, as NAME or NAMESPACE/NAME.", argument=True, min_length=1
-    )
+    agent: NonEmpty = option(description="The agent, as NAME or NAMESPACE/NAME.", argument=True)
 
 
 def read_agent_case(spec: AgentName) -> list[Case]:

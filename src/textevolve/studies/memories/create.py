@@ -21,7 +21,7 @@ from typing import Any, ClassVar, TypeAlias, cast
 from textevolve.engine.local import stream
 from textevolve.errors import ConflictError, InputError
 from textevolve.evaluation import Case, Failure, Result, Usage, attempt, empty_default
-from textevolve.json_texts import is_mapping
+from textevolve.json_texts import is_mapping, write_text
 from textevolve.llm.meter import Tab, sum_calls
 from textevolve.mappings import first_of
 from textevolve.memory.creation import (
@@ -45,7 +45,7 @@ from textevolve.rows import find_files, read_rows
 from textevolve.rows.chats import ASSISTANT, read_turns, speaker_of
 from textevolve.rows.columns import CHATS, Columns, fold_name, list_names
 from textevolve.runs.study import Asks, Row, Study, StudySpec, json_decoder, row_of
-from textevolve.spec import option
+from textevolve.spec import NonEmpty, option
 from textevolve.store.repository import Store
 from textevolve.studies.memories.base import describe_by, open_changed_collection
 from textevolve.wiring import Workbench
@@ -71,7 +71,7 @@ class UserDialogue:
 
     def as_case(self) -> Case:
         turns = [[turn.role, turn.content, turn.timestamp] for turn in self.turns]
-        content = json.dumps({"user": self.user, "turns": turns}, ensure_ascii=False)
+        content = write_text({"user": self.user, "turns": turns})
         return Case(content, (), self.id)
 
 
@@ -224,19 +224,17 @@ class CreateMemoriesSpec(CreationSettings, StudySpec):
     kind: ClassVar[str] = "create-memories"
     scored: ClassVar[bool] = False
 
-    data: str = option(
+    data: NonEmpty = option(
         description="Dialogues: a file or folder of chats as JSON lines, JSON, CSV or Parquet, each"
         " with its messages; - is standard input.",
         argument=True,
         identity=False,
         reads=True,
-        min_length=1,
     )
-    collection: str = option(
+    collection: NonEmpty = option(
         description="The collection that the memories are stored in, as NAME or NAMESPACE/NAME.",
         short="-c",
         group="Memories",
-        min_length=1,
     )
 
 

@@ -41,7 +41,7 @@ from textevolve.report import wording
 from textevolve.report.blocks import Block, Column, Report, Table
 from textevolve.rows import STANDARD_INPUT, read_text
 from textevolve.runs.study import Asks, Row, Study, StudySpec, json_decoder, note_step, row_of
-from textevolve.spec import Several, option
+from textevolve.spec import NonEmpty, Several, option
 from textevolve.store.repository import Store
 from textevolve.studies.memories.base import describe_by, open_changed_collection
 from textevolve.texts.prose import compose
@@ -73,11 +73,10 @@ class ReadCorpusSpec(ReadingPlan, StudySpec):
         min_length=1,
         metavar="FILE...",
     )
-    collection: str = option(
+    collection: NonEmpty = option(
         description="The collection that the memories are stored in, as NAME or NAMESPACE/NAME.",
         short="-c",
         metavar="NAME",
-        min_length=1,
     )
     role: str | None = option(
         None,
