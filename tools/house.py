@@ -48,11 +48,11 @@ class Limit(NamedTuple):
 
 
 LIMITS: Mapping[str, Limit] = {
-    "syntax nodes": Limit(433_000, 332_000),
+    "syntax nodes": Limit(434_000, 332_000),
     "calls packed as f(*(a, b))": Limit(0, 0),
     f"functions above {FUNCTION_LINES} lines": Limit(0, 0),
     f"functions with more than {PARAMETERS} parameters": Limit(0, 0),
-    "imports inside functions": Limit(16, 16),
+    "imports inside functions": Limit(15, 15),
     "modules in circles of imports": Limit(0, 0),
     "modules in circles with hidden imports": Limit(0, 0),
     "public names used twice": Limit(8, 0),
