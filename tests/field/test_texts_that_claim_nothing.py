@@ -21,11 +21,12 @@ NOTHING = (
 
 
 def list_statements(body, _number):
-    """A model that knows which texts claim nothing, and says Yes to every question."""
-    if body.get("max_tokens") == 1:
-        return Answer(yes=0.9)
+    """A model that knows which texts claim nothing, and says Yes to every other question."""
     text = body["messages"][-1]["content"]
-    statements = [] if any(nothing in text for nothing in NOTHING) else ["The tower is high."]
+    claims_nothing = any(nothing in text for nothing in (*NOTHING, "Guten Tag!"))
+    if body.get("max_tokens") == 1:
+        return Answer(yes=0.1 if claims_nothing else 0.9)
+    statements = [] if claims_nothing else ["The tower is high."]
     return Answer(text=json.dumps({"statements": statements}))
 
 

@@ -8,6 +8,7 @@ Inspect and results of promptfoo, whose rows must be put together, are in `table
 from __future__ import annotations
 
 import itertools
+import logging
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -316,7 +317,7 @@ def join_sessions(rows: Iterator[tuple[str, LogLine]], name: str) -> Iterator[tu
     if not sessions:
         raise InputError(f"{name}: a session of {log.program} without messages")
     if left_out:
-        log.warning(
+        logging.getLogger("textevolve").warning(
             f"{name}: {left_out} {'message' if left_out == 1 else 'messages'} of sub-agents in the"
             " session left out"
         )
