@@ -13,8 +13,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
-from urllib.parse import urlsplit
-from urllib.request import url2pathname
+from urllib.parse import unquote, urlsplit
 
 from textevolve.errors import InputError, SettingsError, shorten_error
 from textevolve.images import IMAGE_LIMIT, IMAGES_PER_CASE, image_url, open_image
@@ -237,7 +236,8 @@ def _read_content(cell: object, where: str, folder: str) -> tuple[bytes, str]:
     text = os.fspath(cast("str | os.PathLike[str]", cell)).strip()
 
     if text[:7].lower() == "file://":
-        path = url2pathname(urlsplit(text).path)
+        # A path of Windows begins with its drive, before which an address has a slash.
+        path = re.sub("^/(?=[A-Za-z]:)", "", unquote(urlsplit(text).path))
         raise InputError(f"{where}: {text}: an image is named by its path; write {path}")
     if _ADDRESS.match(text):
         raise InputError(
