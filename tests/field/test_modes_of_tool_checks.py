@@ -63,6 +63,8 @@ def test_our_own_check_is_exact(home):
 @pytest.mark.parametrize(
     ("check", "told"),
     [
+        ({"tool-called": {"name": "search", "mode": "exact"}}, "no field 'mode'"),
+        ({"tool-sequence": {"steps": ["search"], "name": "search"}}, "no field 'name'"),
         ({MATCH: {"name": "search", "args": {}, "mode": "loose"}}, "exact or partial, not 'loose'"),
         ({MATCH: {"name": "search", "args": {}, "ignore": "page"}}, "no field 'ignore'"),
         ({MATCH: {"pattern": "sea*", "args": {}}}, "no field 'pattern'"),

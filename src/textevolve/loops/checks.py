@@ -330,20 +330,23 @@ def _write_option(value: Any) -> str:
     fields = {"steps": value} if as_array(value) else dict(as_object(value))
     if not fields:
         return write_text(value)
-    mode = str(fields.pop("mode", ""))
-    name = fields.pop("name", "")
 
+    # Each form takes out the fields that it reads, so that none is dropped in silence.
     if "steps" in fields:
+        mode = str(fields.pop("mode", "") or "in-order").replace("_", "-")
         steps = map(write_text, as_array(fields.pop("steps")))
-        option = f"{mode.replace('_', '-') or 'in-order'}:{','.join(steps)}"
+        option = f"{mode}:{','.join(steps)}"
     elif "args" in fields:
-        if (sign := _SIGNS.get(mode or "exact")) is None:
+        mode = str(fields.pop("mode", "") or "exact")
+        if mode not in _SIGNS:
             raise InputError(f"its mode is {' or '.join(_SIGNS)}, not {mode!r:.40}")
-        option = f"{name}{sign}{json.dumps(fields.pop('args'), ensure_ascii=False)}"
-    elif name:
-        option = f"{name}={fields.pop('min', 1)}..{fields.pop('max', '')}"
+        arguments = json.dumps(fields.pop("args"), ensure_ascii=False)
+        option = f"{fields.pop('name', '')}{_SIGNS[mode]}{arguments}"
+    elif "name" in fields:
+        option = f"{fields.pop('name')}={fields.pop('min', 1)}..{fields.pop('max', '')}"
     else:
         option = write_text(fields.pop("max", ""))
+
     if fields:
         raise InputError(f"it has no field '{next(iter(fields))}'")
 
