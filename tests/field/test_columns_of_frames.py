@@ -61,7 +61,7 @@ def test_judgement_has_the_columns_of_its_file(client, home):
 
 def test_values_of_a_column_have_one_type():
     rows = [{"a": 1, "b": {"c": "x"}}, {"a": 2.5, "b": {"c": [1]}}, {"d": True, "b": {"c": 3}}]
-    assert frame_rows(lambda: rows) == [
+    assert frame_rows(rows) == [
         {"a": 1, "b.c": "x", "d": None},
         {"a": 2.5, "b.c": "[1]", "d": None},
         {"a": None, "b.c": "3", "d": True},

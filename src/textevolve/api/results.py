@@ -264,8 +264,7 @@ async def collect_result(
 
 
 def _read_rows(run: RunRecord, records: Sequence[Any]) -> TableRows:
-    study = find_study(run.spec["kind"])
-    return frame_rows(lambda: study.table(records))
+    return frame_rows(find_study(run.spec["kind"]).table(records))
 
 
 def _read_figures(run: RunRecord, records: Sequence[Any]) -> Mapping[str, Figure]:

@@ -122,7 +122,7 @@ class SavedRun(Shown):
 
     def _rows(self) -> TableRows:
         with self._opened() as (_, run, records):
-            return frame_rows(lambda: run.study.table(records()))
+            return frame_rows(run.study.table(records()))
 
     def _draw(self, draw: Callable[[Report], str]) -> str:
         with self._opened() as (store, run, records):  # a report reads records as it is drawn

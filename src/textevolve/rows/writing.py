@@ -176,10 +176,11 @@ def write_parquet(rows: RowSource, target: IO[bytes]) -> int:
     return number
 
 
-def frame_rows(rows: RowSource) -> list[dict[str, Scalar]]:
+def frame_rows(rows: Iterable[FlatRow]) -> list[dict[str, Scalar]]:
     """Return the rows for a data frame, with the columns of the CSV file."""
-    columns = find_columns(rows())
-    return [_typed(row, columns) for row in rows()]
+    listed = list(rows)
+    columns = find_columns(listed)
+    return [_typed(row, columns) for row in listed]
 
 
 def _typed(row: FlatRow, columns: FlatColumns) -> dict[str, Scalar]:

@@ -717,7 +717,7 @@ def _draw(judged: Judged) -> str:
 
 
 def _read_rows(judged: Judged) -> TableRows:
-    return frame_rows(lambda: candidate_rows(judged))
+    return frame_rows(candidate_rows(judged))
 
 
 for _kind in (DebateResult, JudgedCase):
