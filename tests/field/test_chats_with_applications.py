@@ -7,6 +7,7 @@ What an application gets is written down by hand, turn by turn.
 
 import json
 from http.server import BaseHTTPRequestHandler
+from itertools import chain
 
 import pytest
 from multidict import CIMultiDict
@@ -192,7 +193,7 @@ def test_calls_reported_again_are_told(cli, home, name, reports, is_told):
     assert outcome.code == 0, outcome.err
     assert outcome.err.count(f"{name}: each answer of a conversation begins with") == is_told
     cell = json.loads((home / "cells.jsonl").read_text().splitlines()[0])
-    own = [call["name"] for report in reports for call in report]
+    own = [call["name"] for call in chain.from_iterable(reports)]
     assert [call["name"] for call in cell["tool_calls"]] == own
 
 

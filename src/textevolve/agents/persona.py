@@ -96,9 +96,11 @@ _ABBREVIATED = re.compile(
 
 
 _FRAME = re.compile(r"(?:---(?:\n(?!---).*)*|---\n(?:.*\n)*?---\s*)?(?:#.*(?:\n\s*|\Z))*")
-"""What stands above the first sentence of a Markdown file: its front matter and headings."""
+"""Matches the front matter and the headings above the first sentence of a Markdown file, which are
+no sentences of the persona."""
 _MARK = re.compile(r"(?:(?:[-*+•>]|#{1,6}|\d{1,3}[.)])[ \t]+)?")
-"""What makes a line of Markdown an item, a heading or a quotation; often nothing."""
+"""Matches the mark at the beginning of a line of Markdown, such as `- ` of a list, or nothing. A
+sentence that replaces another one keeps its mark."""
 
 
 def split_persona(text: str) -> tuple[PersonaSentence, ...]:

@@ -47,7 +47,8 @@ _ABOUT = re.compile(
 )
 """The names of what labelling tools write beside a label: how sure it is, when and how it came."""
 _MISSING = ("", "None", "null", "NULL", "nan", "NaN", "NA", "N/A", "n/a", "<NA>", "#N/A")
-"""What programs write into a cell without a label; "none" may be a label of people."""
+"""Texts of cells that are read as no label, since programs write them for a missing value. The word
+"none" in small letters is a label."""
 SHOWN = 6
 """The number of different labels that are listed, if there are no more."""
 

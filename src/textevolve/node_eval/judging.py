@@ -394,9 +394,11 @@ def read_run(history: History) -> Trajectory:
     items = [item for step in history.entries for item in sorted(step, key=lambda i: i.timestamp)]
     around = {item.path[:end] for item in items for end in range(1, len(item.path) + 1)}
     steps = sum((*item.path, item.node) not in around for item in items)
-    tools = {
-        item.ids.get("span_id"): item for item in items if item.instruction is Instruction.TOOL_CALL
-    }
+    tools: dict[str | None, HistoryItem] = {}
+    for item in items:
+        if item.instruction is Instruction.TOOL_CALL:
+            tools[item.ids.get("span_id")] = item
+
     failed: list[str] = []
     calls: list[Any] = []
     messages: list[Any] = []
@@ -405,14 +407,9 @@ def read_run(history: History) -> Trajectory:
         error = None if item.interrupted else item.error
         inner = _list_messages(item.output_state)
         messages += _take_new(messages, inner)
-        own_calls = [
-            call
-            for message in _list_messages(item.input_state)
-            for call in message.get("tool_calls", ())
-            if call.get("name") == item.node
-        ]
+        own_calls = _find_calls(item)
         if item.instruction is Instruction.TOOL_CALL and (own_calls or not inner):
-            outer = tools.get(item.ids.get("parent_id", NO_SPAN))
+            outer = tools.get(item.ids.get("parent_id", ""))
             if outer and _is_same_call(item, outer):
                 continue
             call_fields = {"name": item.node, "result": item.output_state, "error": error}
@@ -425,8 +422,13 @@ def read_run(history: History) -> Trajectory:
     return Trajectory((), read_tool_calls(calls or messages, "the run"), steps, tuple(failed))
 
 
-NO_SPAN = ""
-"""The id of the span around a node that is inside of no other one."""
+def _find_calls(item: HistoryItem) -> list[Any]:
+    """Return the calls of a tool that stand in the messages which its node received."""
+    calls: list[Any] = []
+    for message in _list_messages(item.input_state):
+        calls += [call for call in message.get("tool_calls", ()) if call.get("name") == item.node]
+
+    return calls
 
 
 def _is_same_call(inner: HistoryItem, outer: HistoryItem) -> bool:

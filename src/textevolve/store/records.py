@@ -249,6 +249,7 @@ def row_to_kept(row: Sequence[Any]) -> StoredRecord:
             revision or 0,
         )
     except DAMAGES:
+        # Only a damaged row pays for the words that name it.
         with intact(f"run {run_id}: record {position}"):
             raise
 
