@@ -125,7 +125,7 @@ async def test_a_sentence_in_which_a_small_model_sees_no_claim_is_asked_about_ag
         if body.get("max_tokens") != 1:
             return Answer(text='{"statements": []}')
         if "claim something" in text_of(body):
-            return Answer(yes=0.4 if "I do not know" in text_of(body) else 0.9)
+            return Answer(yes=0.59 if "I do not know" in text_of(body) else 0.61)
         return Answer(yes=0.7)
 
     two = replace(CASE, candidates=(plain, refusal))

@@ -43,6 +43,9 @@ MOST_STATEMENTS = 40
 """The maximum number of statements in a list that a model writes."""
 ANSWER_TOKENS = 2000
 """The maximum number of tokens of such a list."""
+CLAIMED = 0.6
+"""The probability of yes from which a sentence is a claim; a small model gives refusals up to 0.59
+(docs/measurements.md)."""
 CLEAR = 0.5
 """The probability of yes from which a passage counts as relevant. `metadata["yes"]` is the number
 of parts that reach it."""
@@ -266,7 +269,7 @@ async def _find_claims(context: JudgeContext, sentences: Sequence[str]) -> tuple
     if telling:
         reading = await _probe_parts(context, _CLAIM, "", telling)
         for sentence, odds in zip(telling, reading.log_odds, strict=True):
-            if odds > 0:
+            if probability(odds) >= CLAIMED:
                 claims.append(sentence)
 
     if not claims:

@@ -162,8 +162,7 @@ def function_name(value: Any) -> str:
 def _open_equals(value: Any) -> CheckGrader:
     if isinstance(value, Mapping | list):
         return lambda text, _case: parse_printed(text.strip()) == value
-    if isinstance(value, str):
-        _refuse_metric(value)
+    _refuse_metric(write_text(value))
     return _open_metric(value, "exact")
 
 

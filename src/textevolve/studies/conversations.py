@@ -158,8 +158,8 @@ def join_trajectories(turns: Sequence[Trajectory | None]) -> Trajectory | None:
 def check_calls(turns: Sequence[Trajectory | None], application: str) -> None:
     """Warn if each answer of a conversation seems to report the calls of those before it again."""
     calls = [turn.tool_calls or () for turn in turns if turn]
-    pairs = list(pairwise(calls))
-    if any(calls[:-1]) and all(later[: len(earlier)] == earlier for earlier, later in pairs):
+    repeats = (later[: len(earlier)] == earlier for earlier, later in pairwise(calls))
+    if any(calls[:-1]) and all(repeats):
         _warn_of_repeats(application)
 
 
