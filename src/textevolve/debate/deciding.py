@@ -88,8 +88,10 @@ def keep_words(text: str, most: int | None) -> str:
     """Cut a text to at most `most` words (None: no limit): after a full sentence, if one ends
     beyond the first third. A text as long as the limit in characters also loses its last word,
     which the server may have cut."""
+    if most is None:
+        return text
     words = find_marked_words(text)
-    if most is None or (len(words) <= most and len(text) < CHARACTERS_A_WORD * most):
+    if len(words) <= most and len(text) < CHARACTERS_A_WORD * most:
         return text
     ends = [end for _, end in words[:-1]][:most] or [0]
     shortened = join_lines(text[: ends[-1]])

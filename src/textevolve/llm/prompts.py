@@ -211,8 +211,7 @@ def image_tokens(request: Request) -> int:
 
 def prompt_tokens(request: Request) -> int:
     """Estimate the tokens of a request's texts and images."""
-    length = sum(map(count_utf8, _texts(request)))
-    return -(-length // CHARACTERS_A_TOKEN) + image_tokens(request)
+    return estimate_text("".join(_texts(request))) + image_tokens(request)
 
 
 def _texts(request: Request) -> list[str]:
@@ -237,14 +236,15 @@ def find_cut(request: Request, counted: int) -> int:
     """Return about how many tokens the texts of a request have, if an endpoint that counted so many
     in all has probably cut them; otherwise 0. Images are left out, which endpoints count in many
     ways."""
-    texts = _texts(request)
-    characters = sum(map(len, texts))
-    wide_at_most = (sum(map(count_utf8, texts)) - characters) // 2
-    at_most = characters // CHARACTERS_A_TOKEN + wide_at_most
-    if counted < LEAST_COUNT or counted * CUT_SHARE >= at_most:
+    if counted < LEAST_COUNT:
+        return 0
+    text = "".join(_texts(request))
+    wide_at_most = (count_utf8(text) - len(text)) // 2
+    at_most = len(text) // CHARACTERS_A_TOKEN + wide_at_most
+    if counted * CUT_SHARE >= at_most:
         return 0
 
-    text = _RUNS.sub(r"\1", "".join(texts))
+    text = _RUNS.sub(r"\1", text)
     wide = len(_WIDE.findall(text))
     tokens = (len(text) - wide) // CHARACTERS_A_TOKEN + wide
 

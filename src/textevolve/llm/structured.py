@@ -27,7 +27,7 @@ from typing import Any, Generic, Literal, TypeAlias, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from textevolve.errors import AnswerError
-from textevolve.evaluation import mend_texts
+from textevolve.evaluation import mend_text, mend_texts
 from textevolve.json_texts import is_object
 from textevolve.llm.model import Message, Model, Request, Response
 from textevolve.llm.prompts import load_template
@@ -225,11 +225,12 @@ def read_answer(
             message names the first violated rule.
     """
     try:
-        text = require_text(response)
+        text = mend_text(require_text(response))
         fields = read_prose(text) if read_prose and find_object(text) is None else None
         data, parse_mode = (fields, "tolerant") if fields else _parse(text)
-        # An escape in JSON may be of a character that no store can hold.
-        return answer.model_validate(mend_texts(data)), parse_mode
+        if "\\u" in text:  # an escape may be of a character that no store can hold
+            data = mend_texts(data)
+        return answer.model_validate(data), parse_mode
     except ValidationError as error:
         fault = AnswerError(_describe(error))
     except AnswerError as error:
