@@ -83,6 +83,11 @@ class DebateContext:
         return tuple(sorted(range(len(self.labels)), key=self.labels.__getitem__))
 
     @cached_property
+    def components(self) -> tuple[str, ...]:
+        """Return the names of the profile's components."""
+        return tuple(component.name for component in self.profile.components)
+
+    @cached_property
     def system(self) -> Message:
         return Message("system", (self.rules, *image_rules(self.case)))
 

@@ -199,8 +199,8 @@ def _deviation(values: Array, mean: Array) -> Array:
 def _mean(values: Array, axes: tuple[int, ...]) -> Array:
     """Return the mean over some axes, without the checks of numpy's own function, which take longer
     than so small a sum."""
-    count = math.prod(values.shape[axis] for axis in axes)
-    return np.asarray(np.add.reduce(values, axis=axes) / count)
+    total = np.asarray(np.add.reduce(values, axis=axes))
+    return total / (values.size / max(1, total.size))
 
 
 def _mean_present(values: Array, axes: tuple[int, ...]) -> Array:

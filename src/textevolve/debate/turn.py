@@ -270,7 +270,7 @@ async def _argue_and_state(speech: Speech, memories: Sequence[Memory], turn: Tur
     context = speech.context
     profile = speech.context.profile
     speaker = speech.speaker
-    names = tuple(c.name for c in profile.components)
+    names = context.components
     visible = tuple(context.labels[j] for j in turn.order)
     words = profile.argument_words
     ending = _ending(
@@ -339,10 +339,10 @@ def _average(first_turn: Turn, other: Turn) -> Turn:
 
 def quote_turn(context: DebateContext, turn: Turn, scores: ScoreMatrix) -> DebateMessage:
     """Return a turn as later turns see it in their history."""
-    names = [component.name for component in context.profile.components]
     lines: list[str] = []
     for j in context.listed:
-        cells = [f"{name} {score:.1f}" for name, score in zip(names, scores[j], strict=True)]
+        named_scores = zip(context.components, scores[j], strict=True)
+        cells = [f"{name} {score:.1f}" for name, score in named_scores]
         lines.append(f"Response {context.labels[j]}: {', '.join(cells)}")
     marked = _quote(context, turn, f"{'; '.join(lines)}.")
 

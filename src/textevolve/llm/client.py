@@ -558,8 +558,10 @@ class OpenAIClient:
         completion = events and events.completion()
         sent.answered = True
         if completion is None:
-            with suppress(ValueError, RecursionError):
+            try:
                 completion = self._wire.read(raw)
+            except (ValueError, RecursionError):
+                completion = None
         error = completion and completion.failure
         reported = completion and completion.usage
         is_whole = completion is not None and completion.choices and not error
@@ -595,8 +597,8 @@ class OpenAIClient:
         if completion.model not in (None, "", self.model) and self._watch is None:
             name = f"{self.name}{ANSWERED_BY}{self._http.scrub(completion.model)}"
             response = replace(response, usage=replace(response.usage, models={name: 1}))
-        is_answer = response.text and answer_ending(response.finish_reason) in ("whole", "cut")
-        if request.top_logprobs and is_answer and not response.logprobs:
+        lacks_logprobs = request.top_logprobs and response.text and not response.logprobs
+        if lacks_logprobs and answer_ending(response.finish_reason) in ("whole", "cut"):
             raise without_logprobs(self.name, "requested, but missing in the answer")
         if request.schema is not None and request.schema not in self._refused_schemas:
             self._followed = True

@@ -15,7 +15,6 @@ from typing import Any, Protocol
 from pydantic_core import to_json
 
 from textevolve.evaluation import Usage
-from textevolve.mappings import drop_none
 from textevolve.protocol.contents import Message as Message
 from textevolve.protocol.contents import Role as Role
 from textevolve.protocol.contents import TokenLogprobs as TokenLogprobs
@@ -154,15 +153,7 @@ def describe(request: Request) -> dict[str, Any]:
     """Return the request as JSON-ready data for its key. Schema, parts and images of messages,
     questions, forced text and tools are hashes; `embeds` and the fields after it are left out if
     unset, so that stored keys stay valid."""
-    later_fields = {
-        "embeds": request.embeds or None,
-        "questions": _hash_text(request.questions),
-        "forced": _hash_text(request.forced),
-        "tools": _hash_text(request.tools),
-        "tool_choice": request.tool_choice,
-    }
-
-    return {
+    fields: dict[str, Any] = {
         "messages": list(map(_describe_message, request.messages)),
         "schema": request.schema and text_hash(request.schema),
         "temperature": request.temperature,
@@ -170,12 +161,18 @@ def describe(request: Request) -> dict[str, Any]:
         "seed": request.seed,
         "sample": request.sample,
         "top_logprobs": request.top_logprobs,
-        **drop_none(later_fields),
     }
 
+    if request.embeds:
+        fields["embeds"] = True
+    for name in ("questions", "forced", "tools"):
+        text = getattr(request, name)
+        if text is not None:
+            fields[name] = text_hash(text)
+    if request.tool_choice is not None:
+        fields["tool_choice"] = request.tool_choice
 
-def _hash_text(text: str | None) -> str | None:
-    return None if text is None else text_hash(text)
+    return fields
 
 
 def _describe_message(message: Message) -> list[Any]:

@@ -19,7 +19,6 @@ from pydantic import (
     AliasChoices,
     AliasPath,
     BaseModel,
-    BeforeValidator,
     Field,
     GetCoreSchemaHandler,
 )
@@ -343,7 +342,8 @@ def as_count(value: object) -> object:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-_Count = Annotated[int, Field(strict=True, ge=0, lt=2**53), BeforeValidator(as_count)]
+_Count = Annotated[int, Field(ge=0, lt=2**53)]
+"""A whole number, also one that was written as 16.0 or as a text, as some servers do."""
 KnownCount = Annotated[_Count | None, READABLE]
 
 
