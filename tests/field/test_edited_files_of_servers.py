@@ -23,6 +23,7 @@ FILES = {
     "prompt:grade.md+numbers=1-5": "Does it name {}? {{output}}",
     "cascade:1.0:prompt:grade.md+numbers=1-3,probe": "Does it name {}? {{output}}",
 }
+URL = "http://localhost"
 EXCHANGE = [{"role": "user", "content": "Why?"}, {"role": "assistant", "content": "The moon."}]
 
 
@@ -37,7 +38,7 @@ def test_the_next_request_has_the_new_text(home, server, model, judge):
     path.write_text(FILES[judge].format("rye"))
     options = ServerOptions(judge=judge, model=model)
     app = create_app(options, Settings(store=home / "store.db"))
-    with TestClient(app, "http://localhost") as client:
+    with TestClient(app, URL) as client:
 
         def ask():
             bodies.clear()
@@ -57,3 +58,19 @@ def test_the_next_request_has_the_new_text(home, server, model, judge):
         path.unlink()
         code, asked = ask()
         assert (code, asked) == (400, "[]")
+
+
+def test_the_next_request_asks_the_changed_agent(cli, home, server, model):
+    bodies = record(server, None)
+    (home / "views.yaml").write_text("agents: [acme/ada]\nrounds: 1\n")
+    cli("agents", "namespaces", "create", "acme")
+    cli("agents", "create", "acme/ada", "--persona", "You love rye.")
+    options = ServerOptions(judge="debate:views.yaml", model=model)
+    with TestClient(create_app(options, Settings(store=home / "store.db")), URL) as client:
+        for grain in ("rye", "oats"):
+            cli("agents", "update", "acme/ada", "--persona", f"You love {grain}.")
+            bodies.clear()
+            body = {"model": "judge/debate:views.yaml", "messages": EXCHANGE}
+            answer = client.post("/v1/chat/completions", json=body)
+            assert answer.status_code == 200, answer.text
+            assert f"You love {grain}." in json.dumps(bodies)

@@ -64,6 +64,7 @@ def test_our_own_check_is_exact(home):
     ("check", "told"),
     [
         ({"tool-called": {"name": "search", "mode": "exact"}}, "no field 'mode'"),
+        ({MATCH: {"name": "search"}}, "without `steps` or `args`"),
         ({"tool-sequence": {"steps": ["search"], "name": "search"}}, "no field 'name'"),
         ({MATCH: {"name": "search", "args": {}, "mode": "loose"}}, "exact or partial, not 'loose'"),
         ({MATCH: {"name": "search", "args": {}, "ignore": "page"}}, "no field 'ignore'"),

@@ -204,6 +204,12 @@ def _leave_out_logprobs(body: dict[str, Any]) -> Mapping[str, Any]:
     return {**body, "choices": choices}
 
 
+def _cut_small(events: list[bytes]) -> list[bytes]:
+    """Cut a stream into packets that hold no whole line."""
+    stream = b"".join(events)
+    return [stream[start : start + 24] for start in range(0, len(stream), 24)]
+
+
 THOUGHTS = {"completion_tokens_details": {"reasoning_tokens": 3}}
 IMPATIENT = "[timeouts]\nread = 0.2\ntotal = 0.2\ndeadline = 0.5\n"
 
@@ -242,6 +248,7 @@ USAGES: Mapping[str, Ending] = {
     "a reported cost of 1 dollar": Ending(usage={"cost": 1.0}),
     "tokens in newer words": Ending(usage={"names": "newer"}),
     "tokens as floats": Ending(usage={"names": "floats"}),
+    "a stream in small packets": Ending(_always(packets=_cut_small, pace=0.002)),
 }
 """Forms in which usage is reported. The user's own prices hold whatever cost is reported."""
 

@@ -421,7 +421,7 @@ ROUTE_CELLS = {
 } | {
     f"{name} / {ending}": (name, ending)
     for name in PASSED_ON
-    for ending in ("no usage", "an error in a 200 at first")
+    for ending in ("no usage", "an error in a 200 at first", "a stream in small packets")
 }
 
 

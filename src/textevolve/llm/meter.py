@@ -256,15 +256,14 @@ class UsageReader:
         self._body = body
         self._price = price
         self._reports_cost = reports_cost
-        self._before = self._said = b""
+        self._said = b""
         self._events = 0
 
     def read(self, part: bytes) -> None:
-        """Process the next part of a stream, or a whole answer."""
+        """Process the next lines of a stream, none of them cut, or a whole answer."""
         self._events += part.count(b"data:")
-        if b'"usage"' in part or b'"usage"' in self._before:
-            self._said = self._before + part
-        self._before = part
+        if b'"usage"' in part:
+            self._said = part
 
     @property
     def usage(self) -> Usage:

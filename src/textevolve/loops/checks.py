@@ -346,6 +346,8 @@ def _write_option(value: Any) -> str:
     else:
         option = write_text(fields.pop("max", ""))
 
+    if "mode" in fields:
+        raise InputError("it has no field 'mode' without `steps` or `args`, which it compares")
     if fields:
         raise InputError(f"it has no field '{next(iter(fields))}'")
 

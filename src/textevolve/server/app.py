@@ -268,12 +268,16 @@ async def _report_health() -> Response:
     return respond(health)
 
 
+NO_PATH = "no such path; a client's base URL ends in /v1, and chats are at /v1/chat/completions"
+
+
 async def _answer_http_error(request: Request, error: Exception) -> Response:
     if not isinstance(error, HTTPException):
         return _answer_error(request, error)
     # No such path, a method that it does not have, a body that cannot be read.
     code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "invalid_request")
-    response = answer_error(request, ApiError(error.status_code, code, str(error.detail)))
+    message = NO_PATH if error.status_code == 404 else str(error.detail)
+    response = answer_error(request, ApiError(error.status_code, code, message))
     response.headers.update(error.headers or {})
     return response
 

@@ -498,6 +498,7 @@ def _lay_out(options: ServerOptions, bench: Workbench, models: Mapping[str, str]
         bench.calls_per_case,
         bench.today,
         recall=bench.recall,
+        fill=bench.fill,
     )
     deciders: dict[str, Decider] = {
         f"{JUDGE}{judge}": open_judge(judge, judges) for judge in options.judge
@@ -519,12 +520,13 @@ def open_judge(judge: Judge, judges: Judges) -> DecidingJudge:
     """
 
     @lru_cache(maxsize=RUBRICS_KEPT)
-    def open_once(rubric: str, _files: str) -> Evaluator:
+    def open_once(rubric: str, _files: str, _profiles: tuple[str, ...]) -> Evaluator:
         return keep_whole(judges.open(judge, rubric))
 
     def open(rubric: str) -> Evaluator:
-        # A file of the judge may have changed since the last request.
-        return open_once(rubric, json.dumps(judge.describe()))
+        # A file of the judge, or an agent that debates, may have changed since the last request.
+        profiles = tuple(judges.fill(profile).model_dump_json() for profile in judge.profiles)
+        return open_once(rubric, json.dumps(judge.describe()), profiles)
 
     open("")
 

@@ -249,8 +249,9 @@ class RelayedAnswer:
         last = b""
         async with aclosing(answer.parts()) as parts:
             async for part in parts:
-                reader.read(part)
                 *lines, rest = (rest + part).removeprefix(codecs.BOM_UTF8).split(b"\n")
+                # Whole lines, since usage may be split between any number of parts.
+                reader.read(b"\n".join(lines))
                 has_ended |= any(map(_ANSWER_END.match, lines))
                 shown = [
                     line + b"\n"
@@ -260,6 +261,7 @@ class RelayedAnswer:
                 yield b"".join(shown)
                 last = (last + part)[-4:]
 
+        reader.read(rest)
         yield rest
         if not last.endswith((b"\n\n", b"\r\r", b"\n\r\n")):
             yield b"\n\n"
