@@ -13,6 +13,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from textevolve.garbage import loading
+
 if TYPE_CHECKING:
     from textevolve.api.client import (
         AsyncClient,
@@ -204,7 +206,8 @@ def __getattr__(name: str) -> Any:
         old_names: dict[str, str] = import_module(f"{__name__}.terms").OLD_NAMES
         advice = f"; {old_names[name]}" if name in old_names else ""
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}{advice}")
-    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    with loading():
+        return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
 
 
 def __dir__() -> list[str]:

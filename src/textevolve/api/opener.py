@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from textevolve.api.options import ClientOptions
 from textevolve.api.results import JudgeOptions, Objects, collect_result
 from textevolve.evaluation import Evaluator
+from textevolve.garbage import loading
 from textevolve.judges.judge import Judge, read_judge
 from textevolve.mappings import drop_none
 from textevolve.runs.study import find_study
@@ -43,7 +44,8 @@ file; a mapping with the fields of a `Target`; or a function."""
 def load_opened():
     """Import and return the module `opened`, which in turn loads models and the store. It is
     imported only when the first object is opened, so that importing the package stays fast."""
-    from textevolve.api import opened
+    with loading():
+        from textevolve.api import opened
 
     return opened
 
@@ -176,7 +178,8 @@ class Opener(ClientOptions):
         """Open the run of a study, with its records as they come. `ordered`: in the order of the
         cases. `ends`: the caller reads all records at once, so other calls that need the same run
         may wait for it."""
-        from textevolve.api.running import open_run
+        with loading():
+            from textevolve.api.running import open_run
 
         return open_run(self, spec, cases, dict(objects), name=name, ordered=ordered, ends=ends)
 

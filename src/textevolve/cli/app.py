@@ -24,6 +24,7 @@ from textevolve.cli.commands import COMMANDS, PANELS, CommandEntry
 from textevolve.cli.options import PLAIN, RUN
 from textevolve.cli.process import INTERRUPTED, say
 from textevolve.errors import InputError
+from textevolve.garbage import loading
 from textevolve.terms import OLD_COMMANDS, advise, find_term
 
 
@@ -118,7 +119,8 @@ def load_command(name: str, entry: CommandEntry) -> Any:
         )
 
     module, _, function = entry.path.partition(":")
-    loaded = import_module(f"textevolve.cli.{module}")
+    with loading():
+        loaded = import_module(f"textevolve.cli.{module}")
     if module in ("study", "resources"):
         function = loaded.make_command(function)
     else:

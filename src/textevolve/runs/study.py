@@ -43,6 +43,7 @@ from pydantic_core import to_json
 from textevolve.errors import InputError
 from textevolve.evaluation import Failure, Result, empty_default
 from textevolve.events import StepFinished, StepStarted
+from textevolve.garbage import loading
 from textevolve.json_texts import as_object
 from textevolve.judges.judge import Judge
 from textevolve.mappings import map_values, omit
@@ -440,7 +441,8 @@ def find_study(kind: str) -> AnyStudy:
         InputError: there is no such kind; lists the kinds.
     """
     if kind in KINDS:
-        return cast(AnyStudy, import_module(KINDS[kind]).STUDY)
+        with loading():
+            return cast(AnyStudy, import_module(KINDS[kind]).STUDY)
     for point in entry_points(group=GROUP):
         if point.name == kind:
             return cast(AnyStudy, load_point(point))
