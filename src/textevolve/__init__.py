@@ -13,7 +13,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from textevolve.garbage import loading
+from textevolve.loading import loading
 
 if TYPE_CHECKING:
     from textevolve.api.client import (

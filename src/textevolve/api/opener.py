@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from textevolve.api.options import ClientOptions
 from textevolve.api.results import JudgeOptions, Objects, collect_result
 from textevolve.evaluation import Evaluator
-from textevolve.garbage import loading
 from textevolve.judges.judge import Judge, read_judge
+from textevolve.loading import loading
 from textevolve.mappings import drop_none
 from textevolve.runs.study import find_study
 

@@ -23,7 +23,7 @@ from textevolve.errors import (
     TextEvolveError,
     UnallowedFileError,
 )
-from textevolve.garbage import loading
+from textevolve.loading import loading
 
 FAILED = 1
 MISUSED = 2

@@ -24,7 +24,7 @@ from textevolve.cli.commands import COMMANDS, PANELS, CommandEntry
 from textevolve.cli.options import PLAIN, RUN
 from textevolve.cli.process import INTERRUPTED, say
 from textevolve.errors import InputError
-from textevolve.garbage import loading
+from textevolve.loading import loading
 from textevolve.terms import OLD_COMMANDS, advise, find_term
 
 

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from textevolve.agents.resources import split_name
 from textevolve.cli import process, say
-from textevolve.garbage import CALM
+from textevolve.engine.local import CALM
 from textevolve.llm.catalogue import require_packages
 from textevolve.llm.weights import ReportProgress, TransferProgress, fetch
 from textevolve.report.blocks import Report

@@ -13,7 +13,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias
 
-import numpy as np
 import yaml
 from pydantic import BaseModel, Field, model_validator
 
@@ -39,6 +38,7 @@ from textevolve.judges.opening import has_log_odds, ranks_of
 from textevolve.judges.plain import LOOK
 from textevolve.ledger import log
 from textevolve.llm.decisions import probability
+from textevolve.loading import np
 from textevolve.rows import read_text
 from textevolve.spec import Frozen
 from textevolve.statistics.intervals import Array

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 from textevolve import __version__
 from textevolve.engine import ray
+from textevolve.engine.local import rare_collections
 from textevolve.errors import CapabilityError, InputError, MismatchError
 from textevolve.evaluation import Case, Usage
 from textevolve.events import CallFinished, CallHeld, CallRetried, Event, RecordsExpected
-from textevolve.garbage import rare_collections
 from textevolve.ledger import log
 from textevolve.llm.catalogue import embedder_of
 from textevolve.llm.model import Journal, JournalEntry, Response

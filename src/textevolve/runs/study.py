@@ -43,9 +43,9 @@ from pydantic_core import to_json
 from textevolve.errors import InputError
 from textevolve.evaluation import Failure, Result, empty_default
 from textevolve.events import StepFinished, StepStarted
-from textevolve.garbage import loading
 from textevolve.json_texts import as_object
 from textevolve.judges.judge import Judge
+from textevolve.loading import loading
 from textevolve.mappings import map_values, omit
 from textevolve.messages import RawMessage
 from textevolve.rows import mend_halves, read_text

@@ -22,12 +22,11 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import regex
 from sqlalchemy import Integer, Text, column, func, select, table
 from sqlalchemy.engine import Connection
 
+from textevolve.loading import NDArray, np
 from textevolve.memory.record import Collection, Vector
 from textevolve.store.memory_rows import (
     IndexEntry,
@@ -84,7 +83,7 @@ class KeptVectors:
 
     updated: float
     version: int
-    seqs: npt.NDArray[np.int64]
+    seqs: NDArray[np.int64]
     vectors: Vector
 
 
@@ -116,7 +115,7 @@ def find_near(
 
 def _compare(
     connection: Connection, collection: Collection, embedding: Vector
-) -> tuple[npt.NDArray[np.int64], Vector]:
+) -> tuple[NDArray[np.int64], Vector]:
     """Return the numbers of all memories of a collection, and the cosines of their vectors with the
     embedding. A collection that is too large for the cache is read in pages."""
     size = _count(connection, collection) * collection.dimension * 4
@@ -135,7 +134,7 @@ def _compare(
 
 def _read_pages(
     connection: Connection, collection: Collection, after: int
-) -> Iterator[tuple[npt.NDArray[np.int64], Vector]]:
+) -> Iterator[tuple[NDArray[np.int64], Vector]]:
     """Yield the numbers and the vectors of the memories after a number, a page at a time."""
     query = (
         select(memories.c.seq, embeddings.c.vector)
@@ -183,7 +182,7 @@ def _load(connection: Connection, collection: Collection) -> KeptVectors:
     return stored
 
 
-def _rank(seqs: npt.NDArray[np.int64], cosines: Vector, most: int) -> list[tuple[int, float]]:
+def _rank(seqs: NDArray[np.int64], cosines: Vector, most: int) -> list[tuple[int, float]]:
     """Return the numbers and cosines of the nearest memories; equally near ones in the order of
     `seqs`."""
     rows = np.arange(len(seqs))
