@@ -11,7 +11,7 @@ from textevolve.loading import loading
 
 with loading():
     assert not gc.isenabled()
-    lists = [[]]
+    lists = [[] for _ in range(1000)]
 assert gc.isenabled() and not gc.get_freeze_count()
 assert not any(item is lists for item in gc.get_objects(generation=0))
 

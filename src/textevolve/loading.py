@@ -23,7 +23,8 @@ def loading() -> Generator[None]:
         yield
     finally:
         gc.enable()
-        if not gc.get_freeze_count():  # a program may have frozen its own objects
+        many = gc.get_count()[0] > gc.get_threshold()[0]
+        if many and not gc.get_freeze_count():  # a program may have frozen its own objects
             # Together the two make all objects old at once, without a look at them.
             gc.freeze()
             gc.unfreeze()
