@@ -23,7 +23,7 @@ from textevolve.errors import (
     TextEvolveError,
     UnallowedFileError,
 )
-from textevolve.loading import loading
+from textevolve.loading import LateModule
 
 FAILED = 1
 MISUSED = 2
@@ -50,9 +50,7 @@ def _run() -> int | str | None:
     """Run a command, and return its exit code. At a terminal, ask whether the working folder's
     settings file may send anything anywhere."""
     try:
-        with loading():
-            from textevolve.cli.app import app
-
+        app = LateModule("textevolve.cli.app").app
         try:
             app()
         except UnallowedFileError as error:

@@ -21,6 +21,7 @@ from rich.spinner import Spinner
 from rich.text import Text
 
 from textevolve.cli import GATED, INTERRUPTED, PARTLY, say
+from textevolve.cli.late import trackers
 from textevolve.cli.results import (
     calm_collector,
     fetch_weights,
@@ -43,7 +44,6 @@ from textevolve.events import (
     StepFinished,
     StepStarted,
 )
-from textevolve.remote.trackers import send_scores
 from textevolve.report import wording
 from textevolve.report.blocks import Report
 from textevolve.report.terminal import print_report, safe
@@ -420,7 +420,7 @@ def _hand_over(store: Store, run: StudyRun, run_options: RunOptions, gated: Gate
 def _annotate(store: Store, run: StudyRun, target: str, settings: Settings) -> None:
     """Send the scores to their spans; a failure does not change the run."""
     try:
-        say(sync.run(send_scores(store, run, target, settings)))
+        say(sync.run(trackers.send_scores(store, run, target, settings)))
     except TextEvolveError as error:
         again = f"textevolve runs annotate {run.id} {target}"
         again = "the same command" if is_elsewhere(run.record) else again

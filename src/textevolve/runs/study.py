@@ -21,7 +21,6 @@ from collections.abc import (
     Sequence,
 )
 from dataclasses import dataclass, fields, is_dataclass
-from importlib import import_module
 from importlib.metadata import entry_points
 from itertools import chain
 from typing import (
@@ -45,7 +44,7 @@ from textevolve.evaluation import Failure, Result, empty_default
 from textevolve.events import StepFinished, StepStarted
 from textevolve.json_texts import as_object
 from textevolve.judges.judge import Judge
-from textevolve.loading import loading
+from textevolve.loading import LateModule
 from textevolve.mappings import map_values, omit
 from textevolve.messages import RawMessage
 from textevolve.rows import mend_halves, read_text
@@ -441,8 +440,7 @@ def find_study(kind: str) -> AnyStudy:
         InputError: there is no such kind; lists the kinds.
     """
     if kind in KINDS:
-        with loading():
-            return cast(AnyStudy, import_module(KINDS[kind]).STUDY)
+        return cast(AnyStudy, LateModule(KINDS[kind]).STUDY)
     for point in entry_points(group=GROUP):
         if point.name == kind:
             return cast(AnyStudy, load_point(point))
