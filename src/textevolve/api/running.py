@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from textevolve.engine.local import rare_collections
+from textevolve.loading import rare_collections
 from textevolve.runs import driver
 from textevolve.runs.driver import Launch
 from textevolve.runs.study import StudySpec, find_study

@@ -23,7 +23,7 @@ from textevolve.errors import (
     TextEvolveError,
     UnallowedFileError,
 )
-from textevolve.loading import LateModule
+from textevolve.loading import LateModule, rare_collections
 
 FAILED = 1
 MISUSED = 2
@@ -34,7 +34,7 @@ GATED = 4
 def main() -> None:
     """Run the command line. This package's own errors are shown as one line, never as a
     traceback."""
-    with process.begin() as state:
+    with process.begin() as state, rare_collections():
         code = _run()
         try:
             if sys.stdout:  # None where a program was started without one

@@ -23,7 +23,6 @@ from rich.text import Text
 from textevolve.cli import GATED, INTERRUPTED, PARTLY, say
 from textevolve.cli.late import trackers
 from textevolve.cli.results import (
-    calm_collector,
     fetch_weights,
     format_record,
     open_console,
@@ -275,7 +274,6 @@ def execute(
         note_limits(store, run, run_options)
         if run.record.status != "finished":
             fetch_weights(run.models, settings)
-    calm_collector()
     quiet = run_options.as_json or "-" in (run_options.output or ())
     if not quiet:
         say(_announce(run))
