@@ -34,23 +34,25 @@ def test_a_program_that_has_set_its_own_is_left_alone():
 
 def test_modules_are_loaded_without_a_collection_and_become_old_at_once():
     script = """
-import gc
-from textevolve.loading import loading
+import gc, sys
+from textevolve.loading import LateModule, load
 
-with loading():
-    assert not gc.isenabled()
-    lists = [[] for _ in range(1000)]
-assert gc.isenabled() and not gc.get_freeze_count()
-assert not any(item is lists for item in gc.get_objects(generation=0))
+collections = []
+gc.callbacks.append(lambda phase, info: collections.append(info))
+names = load("turtle").__dict__
+assert not collections and gc.isenabled() and not gc.get_freeze_count()
+assert not any(item is names for item in gc.get_objects(generation=0))
+
+calendar = LateModule("calendar")
+assert "calendar" not in sys.modules
+assert calendar.isleap(2024) and "calendar" in sys.modules
 
 gc.freeze()
-with loading():
-    pass
+load("mailbox")
 assert gc.get_freeze_count(), "what the program has frozen was thawed"
 
 gc.disable()
-with loading():
-    pass
+load("wave")
 assert not gc.isenabled(), "what the program has turned off was turned on"
 """
     subprocess.run([sys.executable, "-c", script], check=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -42,32 +43,28 @@ def rare_collections() -> Generator[None]:
                 gc.set_threshold(*USUAL)
 
 
-@contextmanager
-def loading() -> Generator[None]:
-    """Import modules within the block without the garbage collector, which would look at all
-    classes and functions three times, a fifth of the time of an import, and find nothing."""
-    if not gc.isenabled():
-        yield
-        return
+def load(name: str) -> ModuleType:
+    """Import a module without the garbage collector, which would look at all classes and functions
+    three times, a fifth of the time of an import, and find nothing."""
+    if name in sys.modules or not gc.isenabled():
+        return import_module(name)
 
     gc.disable()
     try:
-        yield
+        return import_module(name)
     finally:
         gc.enable()
-        many = gc.get_count()[0] > gc.get_threshold()[0]
-        if many and not gc.get_freeze_count():  # a program may have frozen its own objects
+        if not gc.get_freeze_count():  # a program may have frozen its own objects
             # Together the two make all objects old at once, without a look at them.
             gc.freeze()
             gc.unfreeze()
 
 
 class LateModule(ModuleType):
-    """A module of another package that is imported when something of it is first used."""
+    """A module that is imported when something of it is first used."""
 
     def __getattr__(self, name: str) -> Any:
-        with loading():
-            value = getattr(import_module(self.__name__), name)
+        value = getattr(load(self.__name__), name)
         setattr(self, name, value)
         return value
 

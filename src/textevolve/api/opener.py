@@ -13,7 +13,7 @@ from textevolve.evaluation import Evaluator
 from textevolve.judges.judge import Judge, read_judge
 from textevolve.loading import LateModule
 from textevolve.mappings import drop_none
-from textevolve.runs.study import find_study
+from textevolve.runs.study import StudySpec, find_study
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from textevolve.api.opened import OpenChain, OpenJudge
     from textevolve.llm.chains.chain import Chain
     from textevolve.loops.metrics import Metric, Pick
-    from textevolve.runs.study import StudySpec
     from textevolve.store.runs import RunRecord
 else:
     # They load models and the store, so that importing the package stays fast without them.

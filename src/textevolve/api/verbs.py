@@ -51,7 +51,7 @@ from textevolve.api.verb_options import (
     takes_options,
 )
 from textevolve.errors import InputError
-from textevolve.evaluation import IMAGE_ALONE, Case, check_case
+from textevolve.evaluation import IMAGE_ALONE, Case, Results, check_case
 from textevolve.mappings import drop_none
 from textevolve.memory.cue import Recall, nothing
 from textevolve.rows.images import ImageLike, read_images
@@ -61,7 +61,6 @@ if TYPE_CHECKING:
     from textevolve.api.namespaces import AsyncNamespace
     from textevolve.api.runs import AsyncRuns
     from textevolve.debate.profile import Profile
-    from textevolve.evaluation import Results
     from textevolve.llm.chains.chain import Chain
     from textevolve.loops.attempt import Generator
     from textevolve.loops.calibration.plan import CalibrationResult

@@ -11,10 +11,8 @@ if TYPE_CHECKING:
     from textevolve.remote import runs as remote_runs  # pyright: ignore[reportUnusedImport]
     from textevolve.remote import trackers as trackers
     from textevolve.runs import estimate as estimate
-    from textevolve.runs import logs as logs
 else:
     gathering = LateModule("textevolve.llm.batches.gathering")
     remote_runs = LateModule("textevolve.remote.runs")
     trackers = LateModule("textevolve.remote.trackers")
     estimate = LateModule("textevolve.runs.estimate")
-    logs = LateModule("textevolve.runs.logs")

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from textevolve.cli import options, say
-from textevolve.cli.late import gathering, logs, trackers
+from textevolve.cli.late import gathering, trackers
 from textevolve.cli.results import format_record, print_json, print_list, show_report
 from textevolve.cli.spec_options import keyword
 from textevolve.cli.study import RunOptions, shape_command, take_launch
@@ -24,6 +24,7 @@ from textevolve.llm.batches.ledger import BatchMeans, KeptBatch
 from textevolve.report import wording
 from textevolve.report.blocks import Column, Report, Table, main_score
 from textevolve.runs import driver
+from textevolve.runs.logs import is_log_target, write_logs
 from textevolve.runs.report import (
     ListedRun,
     compare_stored,
@@ -186,8 +187,8 @@ def export(
         _restore(opened, full_run, settings)
         for line in write_outputs(opened, full_run, read_records(opened, full_run), output or ()):
             say(line)
-        if to is not None and logs.is_log_target(to):
-            for line in logs.write_logs(opened, full_run, to):
+        if to is not None and is_log_target(to):
+            for line in write_logs(opened, full_run, to):
                 say(line)
         elif to is not None:
             say(f"written to {sync.run(trackers.write_run(opened, full_run, to, settings))}")

@@ -11,7 +11,6 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib import import_module
 from pathlib import Path
 from time import perf_counter
 from typing import Annotated, Any, Self, TypeAlias
@@ -19,10 +18,10 @@ from typing import Annotated, Any, Self, TypeAlias
 from pydantic import BaseModel, Field, FiniteFloat, ValidationError
 
 from textevolve.engine.local import gather_bounded
-from textevolve.errors import AnswerError, FatalModelError, SettingsError
+from textevolve.errors import AnswerError, FatalModelError
 from textevolve.evaluation import Usage, mend_text
 from textevolve.ledger import log
-from textevolve.llm.catalogue import EncoderOutput, require_packages
+from textevolve.llm.catalogue import EncoderOutput, import_engine, require_packages
 from textevolve.llm.hardware import free_cores
 from textevolve.llm.model import Message, Model, Request, Response
 from textevolve.llm.refusals import embeds_only
@@ -380,7 +379,7 @@ def _open_session(weights: Path, threads: int) -> Any:
     # Since 1.29 onnxruntime sends what it runs to its maker, and keeps an identifier in the user's
     # cache, unless this is set before its first import; a call later only stops what follows.
     os.environ["ORT_DISABLE_TELEMETRY"] = "1"
-    runtime = _import("onnxruntime")
+    runtime = import_engine("onnxruntime", "embedder")
     runtime.disable_telemetry_events()
     options = runtime.SessionOptions()
     options.intra_op_num_threads = threads
@@ -392,17 +391,7 @@ def _open_session(weights: Path, threads: int) -> Any:
 
 
 def _open_tokenizer(path: Path, context: int) -> Any:
-    tokenizer = _import("tokenizers").Tokenizer.from_file(str(path))
+    tokenizer = import_engine("tokenizers", "embedder").Tokenizer.from_file(str(path))
     tokenizer.no_padding()
     tokenizer.enable_truncation(context)
     return tokenizer
-
-
-def _import(package: str) -> Any:
-    try:
-        return import_module(package)
-    except ImportError as error:
-        raise SettingsError(
-            f"{package} is installed but does not load here ({error}): reinstall it, or name an"
-            " endpoint as the embedder"
-        ) from error

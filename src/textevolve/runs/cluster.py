@@ -27,7 +27,7 @@ from textevolve.llm.model import Journal, JournalEntry, Response
 from textevolve.llm.wrappers import Budget, Claim, Salted
 from textevolve.loading import rare_collections
 from textevolve.mappings import map_values
-from textevolve.runs.study import find_study
+from textevolve.runs.study import AnyStudy, StudySpec, find_study
 from textevolve.settings import Settings, StoreAddress
 from textevolve.store.repository import open_store
 from textevolve.wiring import CALLS_IN_FLIGHT, Limits, Setting, make_budget, open_workbench
@@ -35,7 +35,6 @@ from textevolve.wiring import CALLS_IN_FLIGHT, Limits, Setting, make_budget, ope
 if TYPE_CHECKING:
     from textevolve.runs.driver import Launch
     from textevolve.runs.stored import StudyRun
-    from textevolve.runs.study import AnyStudy, StudySpec
 
 
 def check_spread(

@@ -40,8 +40,8 @@ from pydantic import BaseModel, TypeAdapter
 from pydantic_core import to_json
 
 from textevolve.errors import InputError
-from textevolve.evaluation import Failure, Result, empty_default
-from textevolve.events import StepFinished, StepStarted
+from textevolve.evaluation import Case, Failure, Result, empty_default
+from textevolve.events import Event, StepFinished, StepStarted
 from textevolve.json_texts import as_object
 from textevolve.judges.judge import Judge
 from textevolve.loading import LateModule
@@ -53,8 +53,6 @@ from textevolve.texts.yaml_lines import find_line, line_of, parse_yaml
 from textevolve.user_code import load_point, names_chain
 
 if TYPE_CHECKING:
-    from textevolve.evaluation import Case
-    from textevolve.events import Event
     from textevolve.loops.attempt import Attempt
     from textevolve.report.blocks import MatrixRow, Report
     from textevolve.settings import Settings
