@@ -35,7 +35,7 @@ def test_a_program_that_has_set_its_own_is_left_alone():
 def test_modules_are_loaded_without_a_collection_and_become_old_at_once():
     script = """
 import gc, sys
-from textevolve.loading import LateModule, load
+from textevolve.loading import late_module, load
 
 collections = []
 gc.callbacks.append(lambda phase, info: collections.append(info))
@@ -43,7 +43,7 @@ names = load("turtle").__dict__
 assert not collections and gc.isenabled() and not gc.get_freeze_count()
 assert not any(item is names for item in gc.get_objects(generation=0))
 
-calendar = LateModule("calendar")
+calendar = late_module("calendar")
 assert "calendar" not in sys.modules
 assert calendar.isleap(2024) and "calendar" in sys.modules
 

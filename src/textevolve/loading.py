@@ -5,11 +5,12 @@ from __future__ import annotations
 import gc
 import sys
 import threading
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from functools import partial
 from importlib import import_module
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 # A setting of Python's garbage collector for the time when many tasks are in flight. The setting
 # is one for the whole process, so nested and concurrent uses share it.
@@ -60,18 +61,34 @@ def load(name: str) -> ModuleType:
             gc.unfreeze()
 
 
-class LateModule(ModuleType):
-    """A module that is imported when something of it is first used."""
+class Late:
+    """An object that `make` makes when something of it is first used: a module, or a pattern."""
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self._make = make
 
     def __getattr__(self, name: str) -> Any:
-        value = getattr(load(self.__name__), name)
+        make = object.__getattribute__(self, "_make")  # which a copy has not yet
+        value = getattr(make(), name)
         setattr(self, name, value)
         return value
 
 
+def late_module(name: str) -> Any:
+    """Return a module that is imported when something of it is first used."""
+    return Late(partial(load, name))
+
+
 if TYPE_CHECKING:
     import numpy as np  # pyright: ignore[reportUnusedImport]
+    import regex as regex
     from numpy.typing import NDArray as NDArray
 else:
-    np = LateModule("numpy")
+    np = late_module("numpy")
+    regex = late_module("regex")
     NDArray = Any
+
+
+def late_pattern(pattern: str) -> regex.Pattern[str]:
+    """Return a pattern of the package `regex` that is compiled when it is first used."""
+    return cast(Any, Late(lambda: regex.compile(pattern)))

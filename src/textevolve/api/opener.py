@@ -11,7 +11,7 @@ from textevolve.api.options import ClientOptions
 from textevolve.api.results import JudgeOptions, Objects, collect_result
 from textevolve.evaluation import Evaluator
 from textevolve.judges.judge import Judge, read_judge
-from textevolve.loading import LateModule
+from textevolve.loading import late_module
 from textevolve.mappings import drop_none
 from textevolve.runs.study import StudySpec, find_study
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from textevolve.store.runs import RunRecord
 else:
     # They load models and the store, so that importing the package stays fast without them.
-    opened = LateModule("textevolve.api.opened")
-    running = LateModule("textevolve.api.running")
+    opened = late_module("textevolve.api.opened")
+    running = late_module("textevolve.api.running")
 
 AnyJudge: TypeAlias = str | Evaluator | JudgeOptions | Judge
 """A judge: its name such as "probe+rules", any evaluator, or an object such as

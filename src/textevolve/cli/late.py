@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from textevolve.loading import LateModule
+from textevolve.loading import late_module
 
 if TYPE_CHECKING:
     from textevolve.llm.batches import gathering as gathering
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from textevolve.remote import trackers as trackers
     from textevolve.runs import estimate as estimate
 else:
-    gathering = LateModule("textevolve.llm.batches.gathering")
-    remote_runs = LateModule("textevolve.remote.runs")
-    trackers = LateModule("textevolve.remote.trackers")
-    estimate = LateModule("textevolve.runs.estimate")
+    gathering = late_module("textevolve.llm.batches.gathering")
+    remote_runs = late_module("textevolve.remote.runs")
+    trackers = late_module("textevolve.remote.trackers")
+    estimate = late_module("textevolve.runs.estimate")

@@ -35,7 +35,7 @@ from textevolve.llm.meter import UsageReader, hides_usage
 from textevolve.llm.prices import find_price
 from textevolve.llm.providers import SETTINGS, Endpoint, Key
 from textevolve.llm.refusals import RETRIED, Refusal, failure, one_line, read_refusal, retry_after
-from textevolve.loading import LateModule
+from textevolve.loading import late_module
 from textevolve.protocol.chat import encode
 from textevolve.proxies import find_proxy
 from textevolve.settings import LARGEST_ANSWER, Timeouts
@@ -43,7 +43,7 @@ from textevolve.settings import LARGEST_ANSWER, Timeouts
 if TYPE_CHECKING:
     import aiohttp
 else:
-    aiohttp = LateModule("aiohttp")
+    aiohttp = late_module("aiohttp")
 
 MIB = 2**20
 LARGE = MIB

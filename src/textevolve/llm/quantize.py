@@ -30,10 +30,10 @@ from textevolve.ledger import log
 from textevolve.llm.gguf import open_gguf, read_field, validate_model
 from textevolve.llm.hardware import free_cores
 from textevolve.llm.weights import ReportProgress, Transfer, no_report
-from textevolve.loading import LateModule
+from textevolve.loading import late_module
 from textevolve.spec import suggest
 
-gguf: Any = LateModule("gguf")
+gguf: Any = late_module("gguf")
 
 VALUES_AT_ONCE = 2**21
 """The number of values that one thread converts at a time: 8 MiB of floats, in addition to their

@@ -13,8 +13,7 @@ from collections.abc import Collection, Sequence
 from itertools import takewhile
 from typing import Literal
 
-import regex
-
+from textevolve.loading import late_pattern
 from textevolve.texts.prose import find_words, fold_case, fold_widths, split_words
 
 Heard = Literal["yes", "perhaps", "no"]
@@ -22,10 +21,9 @@ Heard = Literal["yes", "perhaps", "no"]
 # Symbols such as €, +, < and emoji. A hyphen is one only if it touches a word on one side, as in A-
 # and -18; quotation marks and hyphens between words change no fact.
 _DASHES = "-−–"
-_SYMBOL = regex.compile(
-    r"[[\p{S}#%&@*§‰\\/]--[`´−]]"
+_SYMBOL = late_pattern(
+    r"(?V1)[[\p{S}#%&@*§‰\\/]--[`´−]]"
     rf"|(?<=\w)[{_DASHES}](?!\w)|(?<!\w)[{_DASHES}](?=[\w.])",
-    regex.V1,
 )
 _SENTENCE_END = re.compile(r"[.!?:;]\s+[\"“(]*$|^[\"“(]*$")
 _MONTHS_AND_DAYS = (
@@ -153,7 +151,7 @@ def _names_beside(text: str, other: str) -> set[str]:
     return names
 
 
-_USER = regex.compile(
+_USER = late_pattern(
     r"(?i)\b(?:the|der|die|dem|den|le|la|el|il|o|a|l['’]) ?(?:user|(?:be)?nutzer(?:in)?"
     r"|anwender(?:in)?|utilisat(?:eur|rice)|usuari[oa]|utilizadora?|utente)\b|^User\b"
 )

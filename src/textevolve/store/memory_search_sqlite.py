@@ -22,11 +22,10 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
-import regex
 from sqlalchemy import Integer, Text, column, func, select, table
 from sqlalchemy.engine import Connection
 
-from textevolve.loading import NDArray, np
+from textevolve.loading import NDArray, late_pattern, np
 from textevolve.memory.record import Collection, Vector
 from textevolve.store.memory_rows import (
     IndexEntry,
@@ -55,7 +54,7 @@ MOST_WORDS = 64
 """The maximum number of different words of a query that are searched for."""
 
 _places = table(f"{WORDS}_places", column("term", Text), column("doc", Integer))
-_ACCENTS = regex.compile(r"(?<=[\p{Latin}\p{Greek}\p{Cyrillic}\p{Hebrew}\p{Arabic}]\p{M}*)\p{M}")
+_ACCENTS = late_pattern(r"(?<=[\p{Latin}\p{Greek}\p{Cyrillic}\p{Hebrew}\p{Arabic}]\p{M}*)\p{M}")
 """The marks without which a word is still found: accents, Hebrew points and Arabic vowels. Vowel
 signs of Indian scripts distinguish words."""
 _FORMER = r"\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"

@@ -16,8 +16,7 @@ from importlib import import_module
 from typing import Any
 from zoneinfo import ZoneInfo
 
-import regex
-
+from textevolve.loading import late_pattern, regex
 from textevolve.texts.prose import join_lines
 
 EXAMPLES = "a date such as 2025-01-31 or 2025-01-31T18:30"
@@ -183,12 +182,11 @@ def write_date(time: float) -> str:
     return datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%d")
 
 
-_CANDIDATE = regex.compile(
-    r"\b(?:\d{1,2}(?:\.|st|nd|rd|th)? (?:of |de )?\p{L}{3,}\.?,? (?:de )?\d{4}"
+_CANDIDATE = late_pattern(
+    r"(?i)\b(?:\d{1,2}(?:\.|st|nd|rd|th)? (?:of |de )?\p{L}{3,}\.?,? (?:de )?\d{4}"
     r"|\p{L}{3,}\.? \d{1,2}(?:st|nd|rd|th)?,? \d{4}"
     r"|\d{4}-\d{2}-\d{2}|\d{1,2}\.\d{1,2}\.\d{4}|\d{4}年\d{1,2}月\d{1,2}日)(?<=[\d日])"
     r"(?:,? (?:at )?\d{1,2}:\d{2}(?: ?[ap]m)?\b)?",
-    regex.IGNORECASE,
 )
 
 
@@ -217,7 +215,7 @@ _UNIT = r"(?:days?|weeks?|months?|years?)"
 _EINHEIT = r"(?:Tag(?:en)?|Wochen?|Monat(?:en)?|Jahr(?:en)?)"
 _ROUGHLY = r"(?:exactly|about|around|just|roughly|only|genau|etwa|ungefähr|rund)"
 _WEEKDAY = r"(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)day"
-_PHRASE = regex.compile(
+_PHRASE = late_pattern(
     r"(?:(?i:\b(?:the day before yesterday|the day after tomorrow|yesterday|today|tomorrow"
     r"|(?:last|next) (?:week|month|year|weekend|spring|summer|autumn|winter)"
     rf"|(?:last|next|this (?:coming )?) ?{_WEEKDAY}"

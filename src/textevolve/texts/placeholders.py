@@ -20,10 +20,9 @@ from difflib import get_close_matches
 from functools import lru_cache
 from typing import Literal, TypeAlias
 
-import regex
-
 from textevolve.errors import InputError
 from textevolve.ledger import log
+from textevolve.loading import late_pattern, regex
 from textevolve.texts.prose import fold_case
 
 # A name may have vowel signs, which are marks and no letters.
@@ -46,7 +45,7 @@ def placeholder_pattern(name: str) -> str:
     return rf"(?|{triple}|\{{\{{\s*({name})\s*\}}\}}|\{{({name})\}})"
 
 
-_LOOKS_LIKE_ONE = regex.compile(placeholder_pattern(_NAME))
+_LOOKS_LIKE_ONE = late_pattern(placeholder_pattern(_NAME))
 
 _BRACES = re.compile(
     r"\{\{-?\s*(?P<double>[^{}\n]+?)\s*-?\}\}"
