@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 import sys
 import threading
 from collections.abc import Callable, Generator
@@ -89,6 +90,11 @@ else:
     NDArray = Any
 
 
-def late_pattern(pattern: str) -> regex.Pattern[str]:
+def late_re(pattern: str, flags: int = 0) -> re.Pattern[str]:
+    """Return a pattern that is compiled when it is first used."""
+    return cast(Any, Late(lambda: re.compile(pattern, flags)))
+
+
+def late_regex(pattern: str) -> regex.Pattern[str]:
     """Return a pattern of the package `regex` that is compiled when it is first used."""
     return cast(Any, Late(lambda: regex.compile(pattern)))

@@ -30,7 +30,7 @@ from textevolve.judges.judge import (
 from textevolve.judges.opening import Judges
 from textevolve.judges.own_prompt import CriterionJudge
 from textevolve.llm.decisions import probability
-from textevolve.loading import late_pattern, regex
+from textevolve.loading import late_regex, regex
 from textevolve.loops.rules import Hybrid, OutputCheck, Rule, describe_rules, load_rules
 from textevolve.metrics.label_metrics import (
     describe_metric,
@@ -114,8 +114,8 @@ FACTS = "facts"
 LOOKS = (LENGTH, FACTS)
 """The names of what a `look` sees."""
 
-_NUMBER = late_pattern(r"\d+(?:[.,]\d+)*")
-_NAME = late_pattern(r"(?<!^)(?<![.!?] )\b\p{Lu}\w+")
+_NUMBER = late_regex(r"\d+(?:[.,]\d+)*")
+_NAME = late_regex(r"(?<!^)(?<![.!?] )\b\p{Lu}\w+")
 
 
 @judge("look:length", help="the number of words, a baseline for other judges")

@@ -11,7 +11,6 @@ collection is read at each search. The scope of the nearest memories is then che
 from __future__ import annotations
 
 import math
-import re
 import sqlite3
 import unicodedata
 import zlib
@@ -25,7 +24,7 @@ from typing import Any
 from sqlalchemy import Integer, Text, column, func, select, table
 from sqlalchemy.engine import Connection
 
-from textevolve.loading import NDArray, late_pattern, np
+from textevolve.loading import NDArray, late_re, late_regex, np
 from textevolve.memory.record import Collection, Vector
 from textevolve.store.memory_rows import (
     IndexEntry,
@@ -54,11 +53,11 @@ MOST_WORDS = 64
 """The maximum number of different words of a query that are searched for."""
 
 _places = table(f"{WORDS}_places", column("term", Text), column("doc", Integer))
-_ACCENTS = late_pattern(r"(?<=[\p{Latin}\p{Greek}\p{Cyrillic}\p{Hebrew}\p{Arabic}]\p{M}*)\p{M}")
+_ACCENTS = late_regex(r"(?<=[\p{Latin}\p{Greek}\p{Cyrillic}\p{Hebrew}\p{Arabic}]\p{M}*)\p{M}")
 """The marks without which a word is still found: accents, Hebrew points and Arabic vowels. Vowel
 signs of Indian scripts distinguish words."""
 _FORMER = r"\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
-_FORMER_WORD = re.compile(rf"[{_FORMER}]|[^\W_{_FORMER}]+")
+_FORMER_WORD = late_re(rf"[{_FORMER}]|[^\W_{_FORMER}]+")
 """The words as earlier versions put them into the index, in pieces between vowel signs."""
 
 _HAS_WORDS = "SELECT count(*) FROM sqlite_master WHERE name = ?"

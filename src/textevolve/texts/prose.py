@@ -12,13 +12,13 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Literal
 
-from textevolve.loading import late_pattern, regex
+from textevolve.loading import late_regex, regex
 
 # Forms of a text that look the same, or that differ in capitals only.
 
 _INVISIBLE = str.maketrans("", "", "\u00ad\u200b\u2060\ufeff")
 """Soft hyphens, and the spaces and joiners of no width that pages and PDFs leave within words."""
-_WIDE = late_pattern(r"[\uff01-\uffee\u3000]+")
+_WIDE = late_regex(r"[\uff01-\uffee\u3000]+")
 _DOTTED_I = "i\u0307"
 """What Python makes of the Turkish capital İ, as a small letter."""
 _TURKISH = str.maketrans({"I": "ı", "İ": "i"})
@@ -82,10 +82,10 @@ _PATTERNS = {
     "parts": rf"{_ALONE}|{_RUN}",
     "facts": rf"{_ALONE}|\p{{N}}+(?:[.,:/-]\p{{N}}+)*+|{_LETTERS}(?:['’-]{_LETTERS})*+",
 }
-_WORDS = {grain: late_pattern(f"(?V1){pattern}") for grain, pattern in _PATTERNS.items()}
+_WORDS = {grain: late_regex(f"(?V1){pattern}") for grain, pattern in _PATTERNS.items()}
 _ASCII_PARTS = re.compile(r"[A-Za-z0-9]+")
 """The same as the words `parts` of a text in ASCII, in a tenth of the time."""
-_ALONE_IN_TEXT = late_pattern(f"(?V1){_ALONE}")
+_ALONE_IN_TEXT = late_regex(f"(?V1){_ALONE}")
 _INSIDE = rf"[[\p{{L}}\p{{N}}\p{{M}}_\u200c\u200d]--[{_UNSPACED}]]"
 # A word may begin or end at a sign of a script without spaces, whatever stands beside it.
 _BEGIN = rf"(?:(?<!{_INSIDE})|(?=[{_UNSPACED}]))"
@@ -118,7 +118,7 @@ def has_phrase(text: str, phrase: str) -> bool:
     return regex.search(f"(?V1){_BEGIN}{words}{_END}", text) is not None
 
 
-_MARKED_WORD = late_pattern(rf"(?V1){_ALONE}|(?:(?!{_ALONE})\S)+")
+_MARKED_WORD = late_regex(rf"(?V1){_ALONE}|(?:(?!{_ALONE})\S)+")
 
 
 def find_marked_words(text: str) -> list[tuple[int, int]]:
@@ -157,13 +157,13 @@ def split_sentences(text: str) -> list[str]:
 # No text is left out: the joined pieces are the original text. `excerpt` shows parts of a text
 # that is too long to show it all.
 
-_PARAGRAPH = late_pattern(r"\n[^\S\n]*\n\s*")
-_SENTENCE = late_pattern(rf"(?V1)(?:{_STOP}|\n)\s*")
-_SPACE = late_pattern(r"(?:\s|[，、；：،؛၊])\s*")
+_PARAGRAPH = late_regex(r"\n[^\S\n]*\n\s*")
+_SENTENCE = late_regex(rf"(?V1)(?:{_STOP}|\n)\s*")
+_SPACE = late_regex(r"(?:\s|[，、；：،؛၊])\s*")
 """A space, or the mark behind a part of a sentence in scripts that may have no spaces."""
-_ROW = late_pattern(r"\n(?=[^\S\n]*(?:\||[-*+•][^\S\n]|\d{1,9}[.)][^\S\n]))")
-_LINE = late_pattern(r"\n")
-_SIGN = late_pattern(r"\X")
+_ROW = late_regex(r"\n(?=[^\S\n]*(?:\||[-*+•][^\S\n]|\d{1,9}[.)][^\S\n]))")
+_LINE = late_regex(r"\n")
+_SIGN = late_regex(r"\X")
 
 
 def split_text(text: str, size: int, *, by_lines: bool = False) -> Iterator[str]:

@@ -19,7 +19,7 @@ from itertools import islice
 
 from textevolve.errors import InputError
 from textevolve.evaluation import Failure, empty_default
-from textevolve.loading import late_pattern
+from textevolve.loading import late_regex
 from textevolve.loops.attempt import StopReason, draw_by_score, stop_if_skipped
 from textevolve.loops.calibration.plan import SearchSpent
 from textevolve.loops.calibration.rewriting import (
@@ -41,7 +41,7 @@ from textevolve.texts.prose import OTHER_STOPS
 
 SHOTS = (2, 4, 8)
 """The possible numbers of demonstrations (few-shot examples) in a newly drawn set."""
-_PIECE = late_pattern(
+_PIECE = late_regex(
     r"(?V1)(?s)(?:(?:[-*•]|\d+[.)])\s+)?\S.*?"
     rf"(?:[.!?]+(?:\s+|\Z)|{OTHER_STOPS}+[\"'”’»)\]」』】》〉]*\s*|\n\s*|\Z)",
 )
