@@ -31,13 +31,13 @@ def test_errors_and_nouns_load_nothing_heavy():
 
 
 def test_the_command_line_draws_and_computes_only_when_it_has_to():
-    heavy = HEAVY - {"rich", "typer"}
+    heavy = HEAVY - {"rich", "typer"} | {"asyncio", "email", "http", "ssl"}
     assert loaded_by("import textevolve.cli.app") & heavy == set()
 
 
 def test_the_public_functions_need_neither_the_local_server_nor_an_extra():
     loaded = loaded_by("from textevolve import evaluate")
-    later = {"xllamacpp", "pyarrow", "keyring", "aiohttp", "openai", "rich", "sqlalchemy"}
+    later = {"xllamacpp", "pyarrow", "keyring", "aiohttp", "openai", "rich", "sqlalchemy", "numpy"}
     assert loaded & later == set()
 
 
