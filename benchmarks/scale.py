@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import hashlib
 import json
 import os
@@ -40,10 +41,10 @@ from databases import open_postgres
 from processes import Watch, own_memory, read_machine
 from ray_nodes import open_nodes
 from textevolve import AsyncClient, Debate
-from textevolve.cli.results import calm_collector
 from textevolve.evaluation import Usage
 from textevolve.llm.model import JournalEntry, Message, Request, Response
 from textevolve.llm.testing import serve_in_process
+from textevolve.loading import CALM
 from textevolve.settings import Settings, store_location
 from textevolve.store.repository import open_store
 from textevolve.store.upkeep import measure_store
@@ -289,7 +290,7 @@ def main() -> None:
     if not options.again and load in [point.asked for point in points]:
         print("this point is there already (--again measures it anew)", file=sys.stderr)
         return
-    calm_collector()
+    gc.set_threshold(*CALM)
     with tempfile.TemporaryDirectory(prefix="textevolve-scale-") as folder:
         point = asyncio.run(measure(load, Path(folder), options.postgres))
     for line in tell(point):

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import gc
 import json
 import math
 import tempfile
@@ -34,9 +33,9 @@ import aiohttp
 from databases import open_postgres
 from sitting import describe_machine
 from textevolve import AsyncClient, Debate
-from textevolve.cli.results import calm_collector
 from textevolve.engine.sync import new_loop
 from textevolve.llm.testing import serve_in_process
+from textevolve.loading import rare_collections
 from textevolve.settings import Settings
 from textevolve.store.repository import open_store
 
@@ -65,13 +64,8 @@ async def run_ours(url: str, number: int, in_flight: int, store: str) -> int:
 
 async def run_calm(url: str, number: int, in_flight: int, store: str) -> int:
     """As `run_ours`, with the collector set as the command line sets it."""
-    usual = gc.get_threshold()
-    calm_collector()
-    try:
+    with rare_collections():
         return await run_ours(url, number, in_flight, store)
-    finally:
-        gc.set_threshold(*usual)
-        gc.unfreeze()
 
 
 async def run_postgres(url: str, number: int, in_flight: int, address: str) -> int:

@@ -52,7 +52,7 @@ LIMITS: Mapping[str, Limit] = {
     "calls packed as f(*(a, b))": Limit(0, 0),
     f"functions above {FUNCTION_LINES} lines": Limit(0, 0),
     f"functions with more than {PARAMETERS} parameters": Limit(0, 0),
-    "imports inside functions": Limit(15, 15),
+    "imports inside functions": Limit(12, 12),
     "modules in circles of imports": Limit(0, 0),
     "modules in circles with hidden imports": Limit(0, 0),
     "public names used twice": Limit(8, 0),

@@ -10,8 +10,9 @@ The names below are loaded when they are first used, so that importing the packa
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from textevolve.loading import late_module
 
 if TYPE_CHECKING:
     from textevolve.api.client import (
@@ -201,10 +202,10 @@ _MODULES = dict.fromkeys(__all__, "api.client") | {
 
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
-        old_names: dict[str, str] = import_module(f"{__name__}.terms").OLD_NAMES
+        old_names: dict[str, str] = late_module(f"{__name__}.terms").OLD_NAMES
         advice = f"; {old_names[name]}" if name in old_names else ""
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}{advice}")
-    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    return getattr(late_module(f"{__name__}.{_MODULES[name]}"), name)
 
 
 def __dir__() -> list[str]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
 from textevolve.json_texts import CONTAINERS, is_mapping, is_sequence, parse_text, write_text
+from textevolve.loading import late_re
 from textevolve.mappings import drop_none, first_of, map_values, pick
 
 RawMessage: TypeAlias = Mapping[str, Any]
@@ -97,22 +98,22 @@ MOST_LEVELS = 12
 
 _TAGS = r"think|thinking|thought|seed:think"
 _SPACE = r"[\s\ufeff]*"
-_PAIR = re.compile(rf"{_SPACE}<({_TAGS})(?:\s[^<>]*)?>(.*?)</\1>\s*", re.DOTALL | re.IGNORECASE)
+_PAIR = late_re(rf"{_SPACE}<({_TAGS})(?:\s[^<>]*)?>(.*?)</\1>\s*", re.DOTALL | re.IGNORECASE)
 # The chat template has opened the thought, so only its end is in the text, on a line of its own.
 # An answer that quotes the tag within a line is left alone.
-_END_ALONE = re.compile(rf"(.*?)^\s*</(?:{_TAGS})>[ \t]*(?:\n|\Z)\s*", re.DOTALL | re.MULTILINE)
-_BRACKETS = re.compile(
+_END_ALONE = late_re(rf"(.*?)^\s*</(?:{_TAGS})>[ \t]*(?:\n|\Z)\s*", re.DOTALL | re.MULTILINE)
+_BRACKETS = late_re(
     rf"{_SPACE}(?:\[THINK\](.*?)\[/THINK\]|◁think▷(.*?)◁/think▷"
     r"|<\|begin_of_thought\|>(.*?)<\|end_of_thought\|>"
     r"|<\|START_THINKING\|>(.*?)<\|END_THINKING\|>)\s*",
     re.DOTALL,
 )
-_CHANNELS = re.compile(
+_CHANNELS = late_re(
     r"\s*<\|channel\|>analysis<\|message\|>(.*?)<\|end\|>"
     r"(?:<\|start\|>assistant)?<\|channel\|>final<\|message\|>",
     re.DOTALL,
 )
-_OPENED = re.compile(rf"<(?:{_TAGS})>", re.IGNORECASE)
+_OPENED = late_re(rf"<(?:{_TAGS})>", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -567,10 +568,10 @@ def drop_thoughts(value: object) -> object:
 DATA = ("data", "base64", "bytes", "b64_json", "file_data", "content")
 """The fields that may hold the bytes of a medium."""
 MIME_TYPES = ("mime_type", "mimeType", "media_type", "mediaType")
-_DATA_ADDRESS = re.compile(
+_DATA_ADDRESS = late_re(
     r"data:(?:(\w+)/[\w.+-]+)?(?:; ?[\w=.+\"-]+)*; ?base64,[A-Za-z0-9+/=_%-]*", re.IGNORECASE
 )
-_LONG_RUN = re.compile(r"[A-Za-z0-9+/_-]{400,}={0,2}")
+_LONG_RUN = late_re(r"[A-Za-z0-9+/_-]{400,}={0,2}")
 
 
 def drop_media(value: object) -> object:

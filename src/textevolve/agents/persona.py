@@ -15,11 +15,11 @@ from difflib import SequenceMatcher
 from functools import lru_cache
 from typing import Annotated, Any, Literal, TypeAlias
 
-import regex
 from pydantic import Field, create_model
 
 from textevolve.llm.model import Model
 from textevolve.llm.prompts import count_tokens, load_template, prompt_versions, sanitize
+from textevolve.loading import regex
 from textevolve.memory.integration import (
     CitingAnswer,
     ask_about,

@@ -15,7 +15,7 @@ from functools import partial
 from inspect import iscoroutine
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
-from textevolve.api.opener import Opener, load_opened
+from textevolve.api.opener import Opener, opened
 from textevolve.api.verb_options import ChatOptions, takes_options
 from textevolve.api.verbs import AsyncClient
 from textevolve.engine import sync
@@ -62,7 +62,7 @@ class Client(Opener):
     @property
     def runs(self) -> Runs:
         """The stored runs: list, read, compare, export and resume them."""
-        return load_opened().Runs(self)
+        return opened.Runs(self)
 
     @takes_options(ChatOptions)
     def chat(
@@ -72,7 +72,6 @@ class Client(Opener):
     ) -> OpenChat:
         """Return a chat with an agent, NAMESPACE/AGENT, which opens at its first use. At the end of
         its `with` block memories are made from all turns."""
-        opened = load_opened()
         chat = opened.OpenChat(partial(opened.open_chat, self, agent, options))
         self.keep(chat.resource)
 
@@ -86,7 +85,7 @@ class Client(Opener):
         Raises:
             InputError: there is no such namespace. StoreError: the store cannot be used.
         """
-        return load_opened().keep_namespace(self, name, create=create)
+        return opened.keep_namespace(self, name, create=create)
 
     def __enter__(self) -> Self:
         return self

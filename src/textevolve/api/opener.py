@@ -11,18 +11,23 @@ from textevolve.api.options import ClientOptions
 from textevolve.api.results import JudgeOptions, Objects, collect_result
 from textevolve.evaluation import Evaluator
 from textevolve.judges.judge import Judge, read_judge
+from textevolve.loading import late_module
 from textevolve.mappings import drop_none
-from textevolve.runs.study import find_study
+from textevolve.runs.study import StudySpec, find_study
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
     from langchain_core.runnables import Runnable
 
+    from textevolve.api import opened, running
     from textevolve.api.opened import OpenChain, OpenJudge
     from textevolve.llm.chains.chain import Chain
     from textevolve.loops.metrics import Metric, Pick
-    from textevolve.runs.study import StudySpec
     from textevolve.store.runs import RunRecord
+else:
+    # They load models and the store, so that importing the package stays fast without them.
+    opened = late_module("textevolve.api.opened")
+    running = late_module("textevolve.api.running")
 
 AnyJudge: TypeAlias = str | Evaluator | JudgeOptions | Judge
 """A judge: its name such as "probe+rules", any evaluator, or an object such as
@@ -40,14 +45,6 @@ AskedTarget: TypeAlias = "str | Mapping[str, Any] | Callable[..., Any]"
 file; a mapping with the fields of a `Target`; or a function."""
 
 
-def load_opened():
-    """Import and return the module `opened`, which in turn loads models and the store. It is
-    imported only when the first object is opened, so that importing the package stays fast."""
-    from textevolve.api import opened
-
-    return opened
-
-
 class Opener(ClientOptions):
     """The methods of a client that open judges and chains, and that wrap models and chains for
     other frameworks. `Client` and `AsyncClient` add the verbs."""
@@ -60,7 +57,7 @@ class Opener(ClientOptions):
         Raises:
             InputError: there is no such judge, or it only compares texts with each other.
         """
-        return load_opened().OpenJudge(self, read_judge(Objects().name(spec)), model)
+        return opened.OpenJudge(self, read_judge(Objects().name(spec)), model)
 
     def as_metric(
         self,
@@ -81,11 +78,11 @@ class Opener(ClientOptions):
         Raises:
             InputError: the judge or a number cannot be used.
         """
-        opened: Any = judge
+        evaluator: Any = judge
         if isinstance(judge, str | JudgeOptions | Judge):
-            opened = self.judge(Objects().name(judge), model=model)
+            evaluator = self.judge(Objects().name(judge), model=model)
 
-        return load_opened().make_metric(opened, input, output, threshold, missing)
+        return opened.make_metric(evaluator, input, output, threshold, missing)
 
     def open_chain(self, chain: object, *, model: str | None = None) -> OpenChain:
         """Return a chain whose models stay open until it or the client is closed. `chain`: a file,
@@ -95,8 +92,6 @@ class Opener(ClientOptions):
         Raises:
             InputError: there is no such chain.
         """
-        opened = load_opened()
-
         return (
             chain if isinstance(chain, opened.OpenChain) else opened.OpenChain(self, chain, model)
         )
@@ -120,7 +115,7 @@ class Opener(ClientOptions):
         step of a chain the calls go to that chain's model, and count towards the step."""
         from textevolve.llm.chains.langchain_runnables import JournaledChatModel
 
-        door = load_opened().open_model(self, model)
+        door = opened.open_model(self, model)
         options: dict[str, Any] = {"temperature": temperature, "max_tokens": max_tokens}
         return JournaledChatModel(door=door, seed=seed, **options)
 
@@ -135,7 +130,7 @@ class Opener(ClientOptions):
         max_tokens."""
         from textevolve.llm.chains.dspy_modules import make_lm
 
-        return make_lm(load_opened().open_model(self, model), **options)
+        return make_lm(opened.open_model(self, model), **options)
 
     async def _run(
         self,
@@ -176,9 +171,9 @@ class Opener(ClientOptions):
         """Open the run of a study, with its records as they come. `ordered`: in the order of the
         cases. `ends`: the caller reads all records at once, so other calls that need the same run
         may wait for it."""
-        from textevolve.api.running import open_run
-
-        return open_run(self, spec, cases, dict(objects), name=name, ordered=ordered, ends=ends)
+        return running.open_run(
+            self, spec, cases, dict(objects), name=name, ordered=ordered, ends=ends
+        )
 
 
 def specify(kind: str, **fields: Any) -> Any:

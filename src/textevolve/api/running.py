@@ -7,18 +7,16 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing, asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from textevolve.engine.local import rare_collections
+from textevolve.api.options import ClientOptions
+from textevolve.loading import rare_collections
 from textevolve.runs import driver
 from textevolve.runs.driver import Launch
 from textevolve.runs.study import StudySpec, find_study
 from textevolve.store.repository import open_store
+from textevolve.store.runs import RunRecord
 from textevolve.wiring import take_limits
-
-if TYPE_CHECKING:
-    from textevolve.api.options import ClientOptions
-    from textevolve.store.runs import RunRecord
 
 
 @asynccontextmanager

@@ -19,8 +19,9 @@ from dataclasses import dataclass, field
 from io import BytesIO
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from textevolve.api.options import ClientOptions
 from textevolve.api.results import collect_result
 from textevolve.engine import sync
 from textevolve.engine.sync import waited
@@ -58,9 +59,6 @@ from textevolve.showing import Shown, TableRows
 from textevolve.spec import files_read
 from textevolve.store.repository import Store, open_store
 from textevolve.wiring import take_limits
-
-if TYPE_CHECKING:
-    from textevolve.api.options import ClientOptions
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ alone. `takes_options` shows them one by one where a verb is looked at, as by `h
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from typing import TYPE_CHECKING, Any, ParamSpec, TypedDict, TypeVar
@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypedDict, TypeVar
 from textevolve.terms import advise
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from textevolve.debate.profile import Profile

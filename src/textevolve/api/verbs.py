@@ -17,7 +17,7 @@ from textevolve.api.opener import (
     AskedTarget,
     Opener,
     Rows,
-    load_opened,
+    opened,
     specify,
     split_rows,
 )
@@ -51,7 +51,7 @@ from textevolve.api.verb_options import (
     takes_options,
 )
 from textevolve.errors import InputError
-from textevolve.evaluation import IMAGE_ALONE, Case, check_case
+from textevolve.evaluation import IMAGE_ALONE, Case, Results, check_case
 from textevolve.mappings import drop_none
 from textevolve.memory.cue import Recall, nothing
 from textevolve.rows.images import ImageLike, read_images
@@ -61,7 +61,6 @@ if TYPE_CHECKING:
     from textevolve.api.namespaces import AsyncNamespace
     from textevolve.api.runs import AsyncRuns
     from textevolve.debate.profile import Profile
-    from textevolve.evaluation import Results
     from textevolve.llm.chains.chain import Chain
     from textevolve.loops.attempt import Generator
     from textevolve.loops.calibration.plan import CalibrationResult
@@ -99,7 +98,7 @@ class AsyncClient(Opener):
     @property
     def runs(self) -> AsyncRuns:
         """The stored runs: list, read, compare, export and resume them."""
-        return load_opened().AsyncRuns(self)
+        return opened.AsyncRuns(self)
 
     async def run(
         self,
@@ -163,8 +162,8 @@ class AsyncClient(Opener):
             candidate_images=of_each,
         )
         check_case(case)
-        opened = self._open_run(spec, [case], objects.by_name, name=name, ends=True)
-        async with opened as (run, records):
+        run_records = self._open_run(spec, [case], objects.by_name, name=name, ends=True)
+        async with run_records as (run, records):
             case_records = [record async for record in records]
 
         return _as_result(run, *case_records)
@@ -195,8 +194,8 @@ class AsyncClient(Opener):
         objects = Objects()
         fields = {**options, "target": objects.name(target)}
         spec = _specify_evaluation(objects, judge, recall, fields)
-        opened = self._open_run(spec, cases, objects.by_name, name=name, ordered=ordered)
-        async with opened as (run, records):
+        run_records = self._open_run(spec, cases, objects.by_name, name=name, ordered=ordered)
+        async with run_records as (run, records):
             async for record in records:
                 yield _as_result(run, record)
 
@@ -453,7 +452,7 @@ class AsyncClient(Opener):
             **options,
         )
         if output is not None:
-            load_opened().check_name(output)
+            opened.check_name(output)
         fitted: FittedSignals = await self._run(spec, cases=rows, name=name)
         if output is not None:
             fitted.save(str(output))
@@ -634,7 +633,7 @@ class AsyncClient(Opener):
         """
         objects = Objects()
         file, rows = split_rows(() if data is None else data)
-        chain_spec = chain if isinstance(chain, str | Path) else load_opened().find_chain(chain)
+        chain_spec = chain if isinstance(chain, str | Path) else opened.find_chain(chain)
         if values is not None or data is None:
             rows = [values or {}]
         elif rows is None:
@@ -672,7 +671,7 @@ class AsyncClient(Opener):
         Raises:
             InputError: there is no such agent or session.
         """
-        async with load_opened().open_chat(self, agent, options) as chat:
+        async with opened.open_chat(self, agent, options) as chat:
             yield chat
             await chat.finish()
 
@@ -686,7 +685,7 @@ class AsyncClient(Opener):
         Raises:
             InputError: there is no such namespace.
         """
-        async with load_opened().open_namespace(self, name, create=create) as space:
+        async with opened.open_namespace(self, name, create=create) as space:
             yield space
 
 

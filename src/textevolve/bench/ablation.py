@@ -13,8 +13,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
 
-import numpy as np
-
 from textevolve.bench.agreement import AgreementSummary
 from textevolve.bench.escalation import (
     SPENT,
@@ -43,6 +41,7 @@ from textevolve.evaluation import (
 )
 from textevolve.judges.cascade import certainty_of
 from textevolve.llm.meter import Tab, sum_calls
+from textevolve.loading import np
 from textevolve.statistics.comparisons import ALPHA, items_needed
 from textevolve.statistics.intervals import (
     Array,

@@ -14,8 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, combinations, permutations
 
-import numpy as np
-
 from textevolve.bench.escalation import difference_figure, mean_figure
 from textevolve.bench.fitting import FOLDS, draw_folds, split_folds
 from textevolve.bench.items import (
@@ -31,6 +29,7 @@ from textevolve.bench.items import (
 from textevolve.bench.verdicts import ItemOutcome, Verdict, count_asked, gather_outcomes
 from textevolve.errors import InputError
 from textevolve.evaluation import Usage, sum_usage
+from textevolve.loading import np
 from textevolve.mappings import map_values
 from textevolve.statistics.agreement import (
     alpha_of,

@@ -17,8 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-import numpy as np
-
+from textevolve.loading import np
 from textevolve.statistics.comparisons import difference_interval
 from textevolve.statistics.intervals import (
     TIE,

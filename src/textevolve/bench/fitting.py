@@ -19,9 +19,6 @@ from functools import cached_property
 from itertools import chain, combinations
 from typing import Literal, TypeAlias
 
-import numpy as np
-from numpy.typing import NDArray
-
 from textevolve.bench.escalation import (
     ThresholdSelection,
     difference_figure,
@@ -35,6 +32,7 @@ from textevolve.errors import InputError
 from textevolve.judges.fitted import FittedFile, FittedSignal, FittedThreshold
 from textevolve.judges.plain import LOOK
 from textevolve.llm.model import text_hash
+from textevolve.loading import NDArray, np
 from textevolve.statistics.calibration import (
     Calibration,
     fit_logistic,
@@ -44,8 +42,8 @@ from textevolve.statistics.calibration import (
 )
 from textevolve.statistics.intervals import TIE, Array, Statistic, group_numbers, mean_present
 
-Numbering: TypeAlias = NDArray[np.intp]
-Mask: TypeAlias = NDArray[np.bool_]
+Numbering: TypeAlias = "NDArray[np.intp]"
+Mask: TypeAlias = "NDArray[np.bool_]"
 
 
 @dataclass(frozen=True, eq=False)

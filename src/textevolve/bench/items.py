@@ -20,7 +20,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, cast
 
-import numpy as np
 from pydantic import Field, TypeAdapter, ValidationError
 
 from textevolve.bench.labels import ANNOTATOR, LABEL, SHOWN, LabelReading, person_of, read_good
@@ -28,6 +27,7 @@ from textevolve.errors import InputError
 from textevolve.evaluation import GROUP, Case
 from textevolve.json_texts import is_array, is_object, parse_printed, parse_text
 from textevolve.ledger import log
+from textevolve.loading import np
 from textevolve.mappings import map_values
 from textevolve.report import wording
 from textevolve.rows import Placed, Row, place_rows, read_rows

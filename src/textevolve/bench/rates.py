@@ -12,9 +12,8 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import numpy as np
-
 from textevolve.evaluation import Result
+from textevolve.loading import np
 from textevolve.statistics.intervals import (
     LEVEL,
     TIE,

@@ -10,6 +10,7 @@ have no score; 4 done, but a gate fails; 130 interrupted; 141 the reader of the 
 
 from __future__ import annotations
 
+import gc
 import sys
 
 from textevolve.cli import process
@@ -22,6 +23,7 @@ from textevolve.errors import (
     TextEvolveError,
     UnallowedFileError,
 )
+from textevolve.loading import late_module, rare_collections
 
 FAILED = 1
 MISUSED = 2
@@ -32,7 +34,7 @@ GATED = 4
 def main() -> None:
     """Run the command line. This package's own errors are shown as one line, never as a
     traceback."""
-    with process.begin() as state:
+    with process.begin() as state, rare_collections():
         code = _run()
         try:
             if sys.stdout:  # None where a program was started without one
@@ -40,6 +42,7 @@ def main() -> None:
         except OSError as error:
             code = _fail_to_print(error) or code
 
+    gc.freeze()  # before it ends Python would look at all objects twice for garbage
     sys.exit(state.exit_code(code))
 
 
@@ -47,8 +50,7 @@ def _run() -> int | str | None:
     """Run a command, and return its exit code. At a terminal, ask whether the working folder's
     settings file may send anything anywhere."""
     try:
-        from textevolve.cli.app import app
-
+        app = late_module("textevolve.cli.app").app
         try:
             app()
         except UnallowedFileError as error:

@@ -38,6 +38,7 @@ from textevolve.memory.record import MemoryRecord, MemorySpec, memory_data
 from textevolve.report import wording
 from textevolve.report.blocks import Report
 from textevolve.report.files import check_target, open_target
+from textevolve.rows import read_argument
 from textevolve.rows.formats import choose_writer
 from textevolve.settings import read_settings
 from textevolve.texts.prose import fold_case
@@ -139,7 +140,7 @@ def search(
     """Search memories by a question, best first, with the parts of each score."""
     fields = read_given(RecallSettings, values)
     with _open(collection, namespace, store, embeds=True) as memories:
-        recalled = memories.search(options.read_argument(query), as_of=as_of, **fields)
+        recalled = memories.search(read_argument(query), as_of=as_of, **fields)
         if as_json:
             for memory in recalled.memories:
                 print_json(asdict(memory))

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from textevolve.cli import GATED, INTERRUPTED, PARTLY, say
-from textevolve.cli.results import calm_collector, fetch_weights, show_report
+from textevolve.cli.results import fetch_weights, show_report
 from textevolve.cli.spec_options import give_parameters, parameters_of, read_given
 from textevolve.cli.study import RunOptions, make_command, take_launch, telling_warnings
 from textevolve.engine import sync
@@ -80,7 +80,6 @@ def _follow(options: FollowSpec, values: dict[str, Any]) -> int:
     if not launch.name:
         launch = replace(launch, name=f"follow {Path(spec.trace).resolve().name}")
     watch = PassRateWatch(options.expected)
-    calm_collector()
     fetch_weights(filter(None, [settings.model]), settings)
     code = 0
 

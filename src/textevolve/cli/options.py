@@ -7,8 +7,6 @@ from typing import Annotated, Any
 
 import typer
 
-from textevolve.rows import read_argument as read_argument
-
 PLAIN: Mapping[str, Any] = {
     "no_args_is_help": True,
     "pretty_exceptions_enable": False,

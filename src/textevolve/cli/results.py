@@ -3,7 +3,6 @@ as files in the format of their endings and as JSON on standard output."""
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 from collections.abc import Callable, Generator, Iterable, Sequence
@@ -14,7 +13,6 @@ from rich.console import Console
 
 from textevolve.agents.resources import split_name
 from textevolve.cli import process, say
-from textevolve.engine.local import CALM
 from textevolve.llm.catalogue import require_packages
 from textevolve.llm.weights import ReportProgress, TransferProgress, fetch
 from textevolve.report.blocks import Report
@@ -103,12 +101,6 @@ def print_lines(line: Callable[[T], str]) -> Callable[[Sequence[T]], None]:
 
 
 # Preparations of commands.
-
-
-def calm_collector() -> None:
-    """Make the garbage collector run less often, and exclude all existing objects from it."""
-    gc.freeze()
-    gc.set_threshold(*CALM)
 
 
 def fetch_weights(names: Iterable[str], settings: Settings) -> None:

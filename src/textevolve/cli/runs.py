@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from textevolve.cli import options, say
+from textevolve.cli.late import gathering, trackers
 from textevolve.cli.results import format_record, print_json, print_list, show_report
 from textevolve.cli.spec_options import keyword
 from textevolve.cli.study import RunOptions, shape_command, take_launch
@@ -19,9 +20,7 @@ from textevolve.cli.working import LIMIT_OPTIONS, execute
 from textevolve.engine import sync
 from textevolve.errors import InputError
 from textevolve.json_texts import write_text
-from textevolve.llm.batches.gathering import cancel_job
 from textevolve.llm.batches.ledger import BatchMeans, KeptBatch
-from textevolve.remote.trackers import send_scores, write_run
 from textevolve.report import wording
 from textevolve.report.blocks import Column, Report, Table, main_score
 from textevolve.runs import driver
@@ -192,7 +191,7 @@ def export(
             for line in write_logs(opened, full_run, to):
                 say(line)
         elif to is not None:
-            say(f"written to {sync.run(write_run(opened, full_run, to, settings))}")
+            say(f"written to {sync.run(trackers.write_run(opened, full_run, to, settings))}")
 
 
 def annotate(
@@ -205,7 +204,7 @@ def annotate(
     """Send a run's scores to the spans that they are of; earlier ones are replaced."""
     with _open(store) as (settings, opened):
         restored = _get_restored(opened, run, settings)
-        say(sync.run(send_scores(opened, restored, target, settings)))
+        say(sync.run(trackers.send_scores(opened, restored, target, settings)))
 
 
 def compare(
@@ -383,4 +382,6 @@ async def _end(
         await ledger.keep(replace(job, state="void"))
         return "is forgotten"
     async with AsyncExitStack() as stack:
-        return await cancel_job(job, BatchMeans(settings, ledger, store.journal(run.id), stack))
+        return await gathering.cancel_job(
+            job, BatchMeans(settings, ledger, store.journal(run.id), stack)
+        )

@@ -13,7 +13,7 @@ import typer
 
 from textevolve.cli import options as shared
 from textevolve.cli import process, say
-from textevolve.cli.results import calm_collector, fetch_weights
+from textevolve.cli.results import fetch_weights
 from textevolve.cli.spec_options import parameters_of, read_given
 from textevolve.cli.study import shape_command
 from textevolve.errors import SettingsError
@@ -46,7 +46,6 @@ def _listen(options: ServerOptions, open_mcp: Any = None) -> None:
     fetch_weights(_find_models(options, settings), settings)
     listener = app.bind(options.host, options.port)
     url = app.url_of(listener)
-    calm_collector()
 
     def announce(serving: Serving) -> None:
         _announce(serving, url)
@@ -110,7 +109,6 @@ def _mcp(**values: Any) -> None:
         return
     settings = read_settings(store=options.store)
     fetch_weights(_find_models(options, settings), settings)
-    calm_collector()
     try:
         asyncio.run(run_stdio(options, settings))
     except KeyboardInterrupt:

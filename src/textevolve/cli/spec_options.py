@@ -17,10 +17,9 @@ import yaml
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from textevolve.cli.options import read_argument
 from textevolve.errors import InputError
 from textevolve.mappings import pick
-from textevolve.rows import names_rows, read_text
+from textevolve.rows import names_rows, read_argument, read_text
 from textevolve.spec import Frozen, option_properties
 
 F = TypeVar("F", bound=Callable[..., None])

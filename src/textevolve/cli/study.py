@@ -18,6 +18,7 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from textevolve.cli import options, say
+from textevolve.cli.late import estimate, remote_runs, trackers
 from textevolve.cli.results import remove_old_tests, show_report
 from textevolve.cli.spec_options import give_parameters, keyword, parameters_of, read_given
 from textevolve.cli.working import execute
@@ -25,13 +26,10 @@ from textevolve.engine import sync
 from textevolve.errors import InputError
 from textevolve.ledger import log
 from textevolve.mappings import omit, pick
-from textevolve.remote.runs import MirrorStore, remote_server
-from textevolve.remote.trackers import open_tracker
 from textevolve.report.blocks import Report
 from textevolve.report.files import check_target
 from textevolve.report.wording import count, money
 from textevolve.runs import driver
-from textevolve.runs.estimate import forecast
 from textevolve.runs.gates import Gates
 from textevolve.runs.stored import StudyRun
 from textevolve.runs.stored_runs import check_outputs, reject_overwriting
@@ -267,8 +265,10 @@ def run_study(
         server=run_options.server,
     )
     if run_options.annotate is not None:
-        open_tracker(run_options.annotate, settings)  # refused before the run costs anything
-    server = None if settings.server is None else remote_server(settings)
+        trackers.open_tracker(
+            run_options.annotate, settings
+        )  # refused before the run costs anything
+    server = None if settings.server is None else remote_runs.remote_server(settings)
     if server is not None:
         if run_options.dry_run:
             raise InputError(
@@ -277,7 +277,7 @@ def run_study(
 
         launch = take_launch(run_options)
         detail = sync.run(server.begin(spec, launch))
-        with MirrorStore(server.address) as mirror:
+        with remote_runs.MirrorStore(server.address) as mirror:
             follow = partial(server.follow, detail, store=mirror)
             run = StudyRun(mirror.take_run(detail))
             return execute(mirror, run, settings, launch, run_options, follow)
@@ -287,8 +287,8 @@ def run_study(
     asks_models = not run_options.dry_run
     plan = sync.run(driver.plan_run(spec, settings, launch, cases, asks_models=asks_models))
     if run_options.dry_run:
-        estimate = sync.run(forecast(study, plan.stored, list(cases), settings))
-        print_estimate(estimate, plan.stored.why, as_json=run_options.as_json)
+        expected = sync.run(estimate.forecast(study, plan.stored, list(cases), settings))
+        print_estimate(expected, plan.stored.why, as_json=run_options.as_json)
         return 0
 
     with open_store(settings.store) as store:

@@ -21,8 +21,8 @@ from rich.spinner import Spinner
 from rich.text import Text
 
 from textevolve.cli import GATED, INTERRUPTED, PARTLY, say
+from textevolve.cli.late import trackers
 from textevolve.cli.results import (
-    calm_collector,
     fetch_weights,
     format_record,
     open_console,
@@ -43,7 +43,6 @@ from textevolve.events import (
     StepFinished,
     StepStarted,
 )
-from textevolve.remote.trackers import send_scores
 from textevolve.report import wording
 from textevolve.report.blocks import Report
 from textevolve.report.terminal import print_report, safe
@@ -275,7 +274,6 @@ def execute(
         note_limits(store, run, run_options)
         if run.record.status != "finished":
             fetch_weights(run.models, settings)
-    calm_collector()
     quiet = run_options.as_json or "-" in (run_options.output or ())
     if not quiet:
         say(_announce(run))
@@ -420,7 +418,7 @@ def _hand_over(store: Store, run: StudyRun, run_options: RunOptions, gated: Gate
 def _annotate(store: Store, run: StudyRun, target: str, settings: Settings) -> None:
     """Send the scores to their spans; a failure does not change the run."""
     try:
-        say(sync.run(send_scores(store, run, target, settings)))
+        say(sync.run(trackers.send_scores(store, run, target, settings)))
     except TextEvolveError as error:
         again = f"textevolve runs annotate {run.id} {target}"
         again = "the same command" if is_elsewhere(run.record) else again

@@ -25,8 +25,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-import numpy as np
-
 from textevolve.debate import tensor as arithmetic
 from textevolve.debate.context import DebateContext, DebateMessage, load_prompt, read_rules
 from textevolve.debate.modes import draw_labels
@@ -50,6 +48,7 @@ from textevolve.events import Listener, StepFinished, StepStarted, silence
 from textevolve.llm.model import Model
 from textevolve.llm.prompts import draw_nonce, fence, quote, sanitize
 from textevolve.llm.refusals import NO_LOGPROBS
+from textevolve.loading import np
 from textevolve.mappings import pick
 from textevolve.memory.cue import Recall, nothing
 from textevolve.settings import today as this_day

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from difflib import SequenceMatcher
 from functools import lru_cache
 
-import regex
-
+from textevolve.loading import late_regex, regex
 from textevolve.texts.prose import (
     compose,
     cut_sentences,
@@ -29,9 +28,9 @@ did not see each other have 0.2 to 0.35 (docs/measurements.md)."""
 SAME_REMARK = 0.8
 """The share of words in common from which two short remarks say the same."""
 
-_QUOTATION = regex.compile(r"[\"“„«»「『]([^\"“”„«»「」『』]+)[\"”“«»」』]")
-_MARKS = regex.compile('["“”„‘’]')
-_PUNCTUATION = regex.compile(r"(?<!\S)[\p{P}--[\p{Pd}%‰#@&*/]]+|[\p{P}--[%‰#*]]+(?!\S)", regex.V1)
+_QUOTATION = late_regex(r"[\"“„«»「『]([^\"“”„«»「」『』]+)[\"”“«»」』]")
+_MARKS = late_regex('["“”„‘’]')
+_PUNCTUATION = late_regex(r"(?V1)(?<!\S)[\p{P}--[\p{Pd}%‰#@&*/]]+|[\p{P}--[%‰#*]]+(?!\S)")
 """The punctuation before and after words: not `-5`, `5%` or `C#`, which mean something else."""
 _EDGES = " .,;:!?…\"'“”„«»「」『』"
 

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import Annotated, Any, Literal, TypeAlias
 
-import numpy as np
 from pydantic import (
     AliasChoices,
     BeforeValidator,
@@ -41,6 +40,7 @@ from textevolve.evaluation import (
     select_scored,
 )
 from textevolve.llm.structured import ParseMode
+from textevolve.loading import np
 from textevolve.memory.cue import Memory
 from textevolve.rows import mend_halves
 from textevolve.showing import Shown

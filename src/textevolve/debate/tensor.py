@@ -17,11 +17,9 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from textevolve.debate.modes import Aggregation, ConvergenceMode
 from textevolve.errors import InputError
+from textevolve.loading import NDArray, np
 from textevolve.statistics.intervals import Array
 
 TOP_SCORE = 10.0

@@ -14,13 +14,12 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import TypeAlias
 
-import numpy as np
-
 from textevolve.errors import InputError
 from textevolve.evaluation import EvaluationResult, Failure
 from textevolve.judges.context import AnswerOdds, JudgeContext, Judgement, QuestionJudge, prompt
 from textevolve.judges.judge import judge
 from textevolve.llm.decisions import probability
+from textevolve.loading import np
 from textevolve.statistics.calibration import logistic
 from textevolve.statistics.intervals import Array
 

@@ -10,9 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, cast
-
-import regex
+from typing import Any, ClassVar, cast
 
 from textevolve.debate.context import debate_prompts
 from textevolve.errors import InputError
@@ -29,8 +27,10 @@ from textevolve.judges.judge import (
     judge_argument,
     parse_judge,
 )
+from textevolve.judges.opening import Judges
 from textevolve.judges.own_prompt import CriterionJudge
 from textevolve.llm.decisions import probability
+from textevolve.loading import late_regex, regex
 from textevolve.loops.rules import Hybrid, OutputCheck, Rule, describe_rules, load_rules
 from textevolve.metrics.label_metrics import (
     describe_metric,
@@ -43,9 +43,6 @@ from textevolve.metrics.label_metrics import (
 from textevolve.metrics.plain import LabelMetric
 from textevolve.texts.prose import find_marked_words, fold_case
 from textevolve.user_code import OWN, load_object, load_user_object
-
-if TYPE_CHECKING:
-    from textevolve.judges.opening import Judges
 
 
 @judge("metric:FILE.py:FUNCTION", help="your own function of output, reference and row")
@@ -117,8 +114,8 @@ FACTS = "facts"
 LOOKS = (LENGTH, FACTS)
 """The names of what a `look` sees."""
 
-_NUMBER = regex.compile(r"\d+(?:[.,]\d+)*")
-_NAME = regex.compile(r"(?<!^)(?<![.!?] )\b\p{Lu}\w+")
+_NUMBER = late_regex(r"\d+(?:[.,]\d+)*")
+_NAME = late_regex(r"(?<!^)(?<![.!?] )\b\p{Lu}\w+")
 
 
 @judge("look:length", help="the number of words, a baseline for other judges")

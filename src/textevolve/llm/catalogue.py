@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, TypeAdapter
 
@@ -209,6 +210,22 @@ def require_packages(spec: str) -> None:
     """
     if missing := find_missing_package(spec):
         raise SettingsError(missing)
+
+
+def import_engine(package: str, role: str) -> Any:
+    """Import a package that runs local models. `role`: the kind of model that an endpoint could be
+    named for instead.
+
+    Raises:
+        SettingsError: it is installed, but cannot be loaded on this machine.
+    """
+    try:
+        return import_module(package)
+    except ImportError as error:
+        raise SettingsError(
+            f"{package} is installed but does not load here ({error}): reinstall it, or name an"
+            f" endpoint as the {role}"
+        ) from error
 
 
 def _find_entry(name: str) -> Weights | None:

@@ -17,9 +17,8 @@ import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import aiohttp
 from pydantic import SecretStr
 from yarl import URL
 
@@ -36,9 +35,15 @@ from textevolve.llm.meter import UsageReader, hides_usage
 from textevolve.llm.prices import find_price
 from textevolve.llm.providers import SETTINGS, Endpoint, Key
 from textevolve.llm.refusals import RETRIED, Refusal, failure, one_line, read_refusal, retry_after
+from textevolve.loading import late_module
 from textevolve.protocol.chat import encode
 from textevolve.proxies import find_proxy
 from textevolve.settings import LARGEST_ANSWER, Timeouts
+
+if TYPE_CHECKING:
+    import aiohttp
+else:
+    aiohttp = late_module("aiohttp")
 
 MIB = 2**20
 LARGE = MIB
@@ -59,19 +64,6 @@ PROXY_STATUSES = (403, 502, 503, 504)
 _BLANK = b"\xef\xbb\xbf \r\n\t"
 _SIGNS = re.compile(rb"(?:\xef\xbb\xbf|\s+|:[^\n]*\n)+")
 _TITLE = re.compile(r"<title[^>]*>([^<]+)", re.IGNORECASE)
-
-
-UNREACHABLE: tuple[tuple[type[Exception], str], ...] = (
-    (aiohttp.ConnectionTimeoutError, "no connection in {connect:g} s"),
-    (
-        TimeoutError,
-        "no complete answer within the timeouts (read {read:g} s, total {total:g} s)",
-    ),
-    (aiohttp.ClientConnectorError, "cannot connect: {details}"),
-    (aiohttp.ClientPayloadError, "the connection closed before the end of the answer"),
-    (Exception, "the connection failed: {details}"),
-)
-"""The reasons of connections that fail, by the error; the first that matches counts."""
 
 
 def without_signs(raw: bytes) -> bytes:
@@ -391,7 +383,17 @@ class Http:
         if isinstance(error, aiohttp.ClientConnectorCertificateError):
             return AccessError(f"{self.name}: {address}: its certificate is not trusted: {details}")
         details = details or type(error).__name__
-        texts = (text for kind, text in UNREACHABLE if isinstance(error, kind))
+        reasons: list[tuple[type[Exception], str]] = [
+            (aiohttp.ConnectionTimeoutError, "no connection in {connect:g} s"),
+            (
+                TimeoutError,
+                "no complete answer within the timeouts (read {read:g} s, total {total:g} s)",
+            ),
+            (aiohttp.ClientConnectorError, "cannot connect: {details}"),
+            (aiohttp.ClientPayloadError, "the connection closed before the end of the answer"),
+            (Exception, "the connection failed: {details}"),
+        ]
+        texts = (text for kind, text in reasons if isinstance(error, kind))
         reason = next(texts).format(details=details, **self._timeouts.model_dump())
         unconnected = isinstance(
             error, aiohttp.ConnectionTimeoutError | aiohttp.ClientConnectorError

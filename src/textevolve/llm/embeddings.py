@@ -10,26 +10,25 @@ import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import import_module
+from functools import cache
 from pathlib import Path
 from time import perf_counter
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Self, TypeAlias
 
-import numpy as np
-import numpy.typing as npt
 from pydantic import BaseModel, Field, FiniteFloat, ValidationError
 
 from textevolve.engine.local import gather_bounded
-from textevolve.errors import AnswerError, FatalModelError, SettingsError
+from textevolve.errors import AnswerError, FatalModelError
 from textevolve.evaluation import Usage, mend_text
 from textevolve.ledger import log
-from textevolve.llm.catalogue import EncoderOutput, require_packages
+from textevolve.llm.catalogue import EncoderOutput, import_engine, require_packages
 from textevolve.llm.hardware import free_cores
 from textevolve.llm.model import Message, Model, Request, Response
 from textevolve.llm.refusals import embeds_only
 from textevolve.llm.wire import dump_vector
+from textevolve.loading import NDArray, np
 
-Vectors = npt.NDArray[np.float32]
+Vectors: TypeAlias = "NDArray[np.float32]"
 
 
 class _Answer(BaseModel):
@@ -60,18 +59,22 @@ async def embed(model: Model, text: str) -> list[float]:
         raise AnswerError(f"{model.name}: the answer is not an embedding") from None
 
 
-PackedTokens = npt.NDArray[np.uint8]
+PackedTokens: TypeAlias = "NDArray[np.uint8]"
 """The vectors of the tokens of a text: two bits a number, four numbers a byte, shape (tokens,
 dimension / 4). On LoCoMo they rank as well as 32 bits do (docs/measurements.md)."""
 
 _BOUNDS = (-0.9816, 0.0, 0.9816)
-_LEVELS = np.array([-1.51, -0.4528, 0.4528, 1.51], dtype=np.float32)
+_LEVELS = (-1.51, -0.4528, 0.4528, 1.51)
 """The best two bits for numbers of a normal distribution with the variance 1: bounds and levels
 (Max, Quantizing for Minimum Distortion, 1960, table I)."""
-_SHIFTS = np.array([6, 4, 2, 0], dtype=np.uint8)
-_UNPACKED = _LEVELS[(np.arange(256, dtype=np.uint8)[:, None] >> _SHIFTS) & 3]
-"""The four numbers of each byte."""
-_SQUARES = (_UNPACKED**2).sum(axis=1)
+_SHIFTS = (6, 4, 2, 0)
+
+
+@cache
+def _unpack_bytes() -> Vectors:
+    """Return the four numbers of each byte, shape (256, 4)."""
+    codes = np.arange(256, dtype=np.uint8)[:, None] >> np.array(_SHIFTS, np.uint8)
+    return np.array(_LEVELS, np.float32)[codes & 3]
 
 
 def pack_tokens(vectors: Vectors) -> PackedTokens:
@@ -79,13 +82,17 @@ def pack_tokens(vectors: Vectors) -> PackedTokens:
     multiple of four."""
     scaled = vectors * vectors.shape[1] ** 0.5  # of the variance 1
     codes = np.asarray(sum(scaled > bound for bound in _BOUNDS), dtype=np.uint8)
-    return np.bitwise_or.reduce(codes.reshape(len(vectors), -1, 4) << _SHIFTS, axis=-1)
+    return np.bitwise_or.reduce(
+        codes.reshape(len(vectors), -1, 4) << np.array(_SHIFTS, np.uint8), axis=-1
+    )
 
 
 def unpack_tokens(packed: PackedTokens) -> Vectors:
     """Return the unit vectors of packed ones, shape (tokens, dimension)."""
-    vectors = _UNPACKED.take(packed, axis=0).reshape(len(packed), -1)
-    vectors /= np.sqrt(_SQUARES.take(packed).sum(axis=1))[:, None]
+    numbers = _unpack_bytes()
+    vectors = numbers.take(packed, axis=0).reshape(len(packed), -1)
+    squares = (numbers**2).sum(axis=1)
+    vectors /= np.sqrt(squares.take(packed).sum(axis=1))[:, None]
     return vectors
 
 
@@ -136,7 +143,7 @@ TEXTS_AT_ONCE = 32
 """The number of texts that `embed_texts` embeds concurrently."""
 
 
-async def embed_texts(model: Model, texts: Sequence[str]) -> list[npt.NDArray[np.float32]]:
+async def embed_texts(model: Model, texts: Sequence[str]) -> list[NDArray[np.float32]]:
     """Return the embeddings of texts, in order, each of length 1. Equal texts are embedded once.
 
     Raises:
@@ -156,7 +163,7 @@ async def embed_texts(model: Model, texts: Sequence[str]) -> list[npt.NDArray[np
     return [vectors[text] for text in texts]
 
 
-def unit(vector: Sequence[float], whose: str) -> npt.NDArray[np.float32]:
+def unit(vector: Sequence[float], whose: str) -> NDArray[np.float32]:
     """Scale a vector to length 1; `whose`: the model's name, for messages.
 
     Raises:
@@ -204,7 +211,7 @@ class _Waiting:
     """A text that waits for its embedding. `outcome`: the future that receives the embedding."""
 
     tokens: _Tokens
-    outcome: asyncio.Future[npt.NDArray[np.float32]]
+    outcome: asyncio.Future[NDArray[np.float32]]
 
 
 class Encoder:
@@ -274,7 +281,7 @@ class Encoder:
         text = request.messages[-1].text
         query = request.messages[0].text if self.output == "score" else None
         tokens, characters_read = await asyncio.to_thread(self._read, text, query)
-        outcome: asyncio.Future[npt.NDArray[np.float32]]
+        outcome: asyncio.Future[NDArray[np.float32]]
         outcome = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(len(tokens.ids), []).append(_Waiting(tokens, outcome))
         if self._work is None or self._work.done():
@@ -357,7 +364,7 @@ class Encoder:
         types = np.asarray([tokens.types for tokens in group], dtype=np.int64)
         arrays = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": types}
         feed = {name: arrays[name] for name in self._inputs}
-        hidden: npt.NDArray[np.float32] = self._session.run(None, feed)[0]
+        hidden: NDArray[np.float32] = self._session.run(None, feed)[0]
         if self.output == "score":
             return hidden
         if self.output == "mean":
@@ -372,7 +379,7 @@ def _open_session(weights: Path, threads: int) -> Any:
     # Since 1.29 onnxruntime sends what it runs to its maker, and keeps an identifier in the user's
     # cache, unless this is set before its first import; a call later only stops what follows.
     os.environ["ORT_DISABLE_TELEMETRY"] = "1"
-    runtime = _import("onnxruntime")
+    runtime = import_engine("onnxruntime", "embedder")
     runtime.disable_telemetry_events()
     options = runtime.SessionOptions()
     options.intra_op_num_threads = threads
@@ -384,17 +391,7 @@ def _open_session(weights: Path, threads: int) -> Any:
 
 
 def _open_tokenizer(path: Path, context: int) -> Any:
-    tokenizer = _import("tokenizers").Tokenizer.from_file(str(path))
+    tokenizer = import_engine("tokenizers", "embedder").Tokenizer.from_file(str(path))
     tokenizer.no_padding()
     tokenizer.enable_truncation(context)
     return tokenizer
-
-
-def _import(package: str) -> Any:
-    try:
-        return import_module(package)
-    except ImportError as error:
-        raise SettingsError(
-            f"{package} is installed but does not load here ({error}): reinstall it, or name an"
-            " endpoint as the embedder"
-        ) from error

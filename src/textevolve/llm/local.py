@@ -16,13 +16,12 @@ import threading
 import urllib.request
 from contextlib import suppress
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from textevolve.errors import SettingsError
-from textevolve.llm.catalogue import require_packages
+from textevolve.llm.catalogue import import_engine, require_packages
 from textevolve.llm.gguf import open_gguf, read_header
 from textevolve.llm.hardware import available_memory, free_cores
 from textevolve.settings import Local
@@ -123,7 +122,8 @@ def serve(
             the memory is too small.
     """
     weights = Path(path).expanduser().resolve()
-    module = _import_engine(name or weights.stem)
+    require_packages(f"local/{name or weights.stem}")
+    module = import_engine("xllamacpp", "model")
     context = min(_choose_context(weights, local), most or sys.maxsize)
     key = (weights, local.slots, context, local.threads)
 
@@ -140,17 +140,6 @@ def serve(
         api_key=shared.api_key,
         _shared=shared,
     )
-
-
-def _import_engine(name: str) -> ModuleType:
-    require_packages(f"local/{name}")
-    try:
-        return import_module("xllamacpp")
-    except ImportError as error:
-        raise SettingsError(
-            f"xllamacpp is installed but does not load here ({error}): reinstall it, or name an"
-            " endpoint as the model"
-        ) from error
 
 
 def _choose_context(weights: Path, local: Local) -> int:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from textevolve.evaluation import Case
 from textevolve.images import IMAGE_TOKENS
 from textevolve.llm.model import Message, Request, text_hash
+from textevolve.loading import late_re
 from textevolve.texts.shipped import list_shipped, read_shipped
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ NONCE_LENGTH = 12
 EXAMPLE_NONCE = "0" * NONCE_LENGTH
 """The code in the marks of examples. It is the same in all prompts, so that servers keep them in
 their cache. A text that contains it is broken up like any other forged mark."""
-_FORGED = re.compile(
+_FORGED = late_re(
     # A mark like ours, whatever its nonce. In linear time: no part can match where another could.
     r"\[\[\s*(?:/\s*)?[0-9a-fA-F]{6,}\b[^\[\]\n]*\]\]"
     r"|<\|[^|\n]{1,40}\|>|</?s>|<</?SYS>>|\[/?INST\]"
@@ -226,9 +227,9 @@ of four vocabularies, 22 languages, code and tables none made less than 1 / 1.3 
 LEAST_COUNT = 100
 """The fewest tokens that an endpoint which cuts prompts leaves: none has a smaller context, but
 some report a small number for every call."""
-_RUNS = re.compile(r"(.)\1{2,}", re.DOTALL)
+_RUNS = late_re(r"(.)\1{2,}", re.DOTALL)
 """Repeated signs, such as the spaces of a table, of which tokenizers make few tokens."""
-_WIDE = re.compile("[\u1100-\u11ff\u2e80-\u9fff\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff]")
+_WIDE = late_re("[\u1100-\u11ff\u2e80-\u9fff\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff]")
 """Chinese and Japanese signs and Korean syllables: tokenizers make 0.5 to 1 token of each."""
 
 

@@ -18,7 +18,6 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -31,7 +30,10 @@ from textevolve.ledger import log
 from textevolve.llm.gguf import open_gguf, read_field, validate_model
 from textevolve.llm.hardware import free_cores
 from textevolve.llm.weights import ReportProgress, Transfer, no_report
+from textevolve.loading import late_module
 from textevolve.spec import suggest
+
+gguf: Any = late_module("gguf")
 
 VALUES_AT_ONCE = 2**21
 """The number of values that one thread converts at a time: 8 MiB of floats, in addition to their
@@ -184,7 +186,6 @@ def check_copy(source: Path, into: Path, *, force: bool) -> None:
 def _write(
     path: Path, reader: Any, types: Mapping[str, str | None], kind: str, transfer: Transfer
 ) -> None:
-    gguf: Any = import_module("gguf")
     writer = gguf.GGUFWriter(path, read_field(reader, "general.architecture") or "")
     writer.data_alignment = int(reader.alignment)
     for name, field in reader.fields.items():
@@ -227,7 +228,6 @@ def _write(
 
 def _convert(tensor: Any, target: Any, pool: ThreadPoolExecutor) -> Bytes:
     """Convert a tensor in parts of bounded size; return its new bytes."""
-    gguf: Any = import_module("gguf")
     rows = tensor.data.reshape(-1, tensor.data.shape[-1] or 1)
     at_once = max(1, VALUES_AT_ONCE // max(1, int(tensor.shape[0])))
 
@@ -359,7 +359,7 @@ def quantize_rows(rows: NDArray[np.float32], kind: Any) -> Bytes:
     """Quantise rows of numbers (n, length) to rows of bytes; `kind`: the type as `gguf`
     names it."""
     number, length = rows.shape
-    values, size = import_module("gguf").GGML_QUANT_SIZES[kind]
+    values, size = gguf.GGML_QUANT_SIZES[kind]
     blocks = np.empty((number, length // values * size), dtype=np.uint8)
     source = rows.ctypes.data
     target = blocks.ctypes.data

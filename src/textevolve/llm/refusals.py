@@ -28,6 +28,7 @@ from textevolve.json_texts import as_array, as_object, is_array, is_object
 from textevolve.llm.limiting import read_reset, sum_spans
 from textevolve.llm.model import Request
 from textevolve.llm.providers import Endpoint
+from textevolve.loading import late_re
 from textevolve.texts.prose import join_lines
 
 SHOWN = 300
@@ -35,7 +36,7 @@ SCHEMA_FIELD = "response_format"
 """The field of a body with the JSON schema of the answer."""
 HINTS = ("prompt_cache_key", "cache_control")
 """The fields of a request for the endpoint's prompt cache, which do not change answers."""
-_STATUS = re.compile("[1-5][0-9]{2}")
+_STATUS = late_re("[1-5][0-9]{2}")
 _READ = 1000
 RETRIED = (408, 409, 424, 425, 429, 498, 499)
 """The statuses below 500 that are worth another try: time-outs, conflicts, limits, Groq's lack of
@@ -43,44 +44,44 @@ capacity (498), an upstream model's own error (424), and a gateway that gave up 
 
 # The forms of refusals. Providers word them differently, so each pattern has been seen somewhere.
 
-_TOO_LONG = re.compile(
+_TOO_LONG = late_re(
     r"context[ _]?(length|window|size)|(prompt|input) is too long|input token count"
     r"|reduce the length|request too large|too many (input )?tokens|too large to process",
     re.IGNORECASE,
 )
-_LIMIT = re.compile(
+_LIMIT = late_re(
     r"(?:maximum context length is|context size \(|allowed \(|context window of"
     r"|context length of|current batch size:|\s>)\s*(\d[\d,]*)"
 )
-_ANSWER_LIMIT = re.compile(
+_ANSWER_LIMIT = late_re(
     r"max(?:imum)?_(?:completion_|output_|new_)?tokens\W.{0,60}?"
     r"(?:too (?:large|high|big)|exceed|at most|must be|less than|not be (?:greater|more)|> ?\d)",
     re.IGNORECASE | re.DOTALL,
 )
 """Words that refuse the limit of an answer's tokens, as too large for the model."""
-_MOST_ANSWER = re.compile(
+_MOST_ANSWER = late_re(
     r"(?:at most|maximum of|up to|less than or equal to|<=|smaller than or equal to|max(?:imum)? is"
     r"|greater than)\s*[`'\"]?(\d[\d,]*)|> ?(\d[\d,]*), which is the maximum",
     re.IGNORECASE,
 )
 """The most tokens of an answer, where a refusal names them."""
-_SHARES = re.compile(
+_SHARES = late_re(
     r"(?P<prompt>\d[\d,]*) in the (?:messages|prompt)\D+(?P<answer>\d[\d,]*) in the completion"
     r"|too large: (?P<limit>\d[\d,]*).{0,120}has (?P<input>\d[\d,]*) input tokens",
     re.IGNORECASE | re.DOTALL,
 )
 """The tokens of a prompt and of its answer's limit, which do not fit together."""
-_MINUTE = re.compile(
+_MINUTE = late_re(
     r"too large.{0,200}tokens per min(ute)?|tokens per min(ute)?.{0,200}must be reduced",
     re.IGNORECASE | re.DOTALL,
 )
 """Words of a request that needs more tokens than its account has in a minute."""
-_NO_CHAT = re.compile(
+_NO_CHAT = late_re(
     r"not support (chat|generat|completion)|not a chat model|is a decision model"
     r"|use (post )?/v1/(systemone|decisions)",
     re.IGNORECASE,
 )
-_NO_IMAGES = re.compile(
+_NO_IMAGES = late_re(
     r"mmproj|not a (multi-?modal|vision)|unknown variant .?image_url|support vision"
     r"|image_url.{0,20} (is )?(only|not) (supported|allowed)"
     r"|\bimages?( inputs?| contents?)?( is| are)? (not (supported|enabled|allowed)|unsupported)"
@@ -89,19 +90,18 @@ _NO_IMAGES = re.compile(
     r"|content.{0,20} must be a string",
     re.IGNORECASE,
 )
-_UNSUPPORTED = re.compile(
+_UNSUPPORTED = late_re(
     r"support|unknown|unrecogni[sz]ed|unexpected|not permitted|not allowed|extra|unavailable"
     r"|deprecated|may only be set",
     re.IGNORECASE,
 )
-_SCHEMA = re.compile(
-    r"response_format|text\.format|json.?schema|structured.?output|guided|grammar", re.IGNORECASE
-)
-_SPEAKS_OF_SCHEMA = re.compile(rf"{_SCHEMA.pattern}|schema|constraint", re.IGNORECASE)
-_PARAMETERS = re.compile(rf"{_SPEAKS_OF_SCHEMA.pattern}|requested parameters", re.IGNORECASE)
-_FAILED_GENERATION = re.compile(r"json_validate_failed|failed_generation")
+_SCHEMA_WORDS = r"response_format|text\.format|json.?schema|structured.?output|guided|grammar"
+_SCHEMA = late_re(_SCHEMA_WORDS, re.IGNORECASE)
+_SPEAKS_OF_SCHEMA = late_re(f"{_SCHEMA_WORDS}|schema|constraint", re.IGNORECASE)
+_PARAMETERS = late_re(f"{_SCHEMA_WORDS}|schema|constraint|requested parameters", re.IGNORECASE)
+_FAILED_GENERATION = late_re(r"json_validate_failed|failed_generation")
 """Groq's words for a text that did not follow the schema this time."""
-_CONTENT = re.compile(
+_CONTENT = late_re(
     r"flagged|moderation|usage (guidelines|polic)|content (management )?polic|content[_ ]filter"
     r"|violat(es|ed|ing) .{0,40}(guidelines|polic|terms)|safety (check|system|polic)"
     r"|responsibleai|data_inspection_failed|inappropriate content|prohibited_content",
@@ -112,17 +112,17 @@ _CONTENT = re.compile(
 NO_MODEL = "no such model"
 _PERMANENT: tuple[tuple[re.Pattern[str], str, str], ...] = (
     (
-        re.compile(r"no healthy deployments|invalid model name|not a valid model|model_not_found"),
+        late_re(r"no healthy deployments|invalid model name|not a valid model|model_not_found"),
         NO_MODEL,
         "check the model's name",
     ),
     (
-        re.compile(r"no connected db|api_key_invalid|invalid_api_key|api key not valid"),
+        late_re(r"no connected db|api_key_invalid|invalid_api_key|api key not valid"),
         "the endpoint refuses the key",
         "check the key",
     ),
     (
-        re.compile(
+        late_re(
             r"^402|insufficient[_ ]?(quota|balance|credit|fund)|balance is insufficient"
             r"|budget_exceeded|budget has been exceeded|credit balance is too low"
             r"|exceeded[_ ](your[_ ])?current[_ ]quota|billing_(hard_limit|not_active)"
@@ -139,9 +139,9 @@ _PERMANENT: tuple[tuple[re.Pattern[str], str, str], ...] = (
 usually worth another try: the pattern of their words and codes, the meaning, and what to do. The
 empty accounts are those of OpenAI, Anthropic, xAI, DeepSeek, Moonshot, Zhipu, DashScope,
 SiliconFlow, Volcengine, Fireworks, Hugging Face, Google and LiteLLM."""
-_UPSTREAM = re.compile(r"litellm\.\w+Error|\w+Exception -|^\w+ error: ")
+_UPSTREAM = late_re(r"litellm\.\w+Error|\w+Exception -|^\w+ error: ")
 """The pattern of a prefix that gateways put before the error of the provider behind them."""
-_WAIT = re.compile(
+_WAIT = late_re(
     r"(?:try again|retry) (?:in|after) ((?:\d+(?:\.\d+)?\s?(?:ms|s|m(?!illi)|h)[a-z]*\s?)+)",
     re.IGNORECASE,
 )

@@ -21,6 +21,7 @@ from textevolve.errors import InputError
 from textevolve.json_texts import is_object
 from textevolve.ledger import log
 from textevolve.llm.providers import refuse_login, split_address
+from textevolve.loading import late_re
 from textevolve.reach import is_confined
 from textevolve.rows import read_text
 from textevolve.spec import Concurrency, Frozen, NonEmpty
@@ -46,7 +47,7 @@ COOKIES = "$cookies"
 changes them."""
 JOURNALED = "target:"
 """The beginning of the model names under which the journal stores calls of targets."""
-_SECRET = re.compile("authorization|cookie|token|secret|key|password", re.IGNORECASE)
+_SECRET = late_re("authorization|cookie|token|secret|key|password", re.IGNORECASE)
 _SECRET_WORDS = (
     *("token", "secret", "key", "apikey", "password", "passwd", "pwd", "passphrase", "auth"),
     *("authorization", "bearer", "credential", "credentials", "signature", "sig", "cookie"),
@@ -57,13 +58,13 @@ _OF_KEYS = frozenset(
     {"api", "access", "private", "service", "subscription", "functions", "account"}
 )
 """Words in the name of a key that is secret."""
-_KEY = re.compile(rf"{KEY_FORM.pattern}|://[^\s/@:]+:[^\s/@]+@|\s(-u|--user)\s+[^\s:$]+:[^\s$]")
+_KEY = late_re(rf"{KEY_FORM.pattern}|://[^\s/@:]+:[^\s/@]+@|\s(-u|--user)\s+[^\s:$]+:[^\s$]")
 """The forms of the keys of some providers, of tokens, and of a user's password, under any name."""
-_ASSIGNED = re.compile(
+_ASSIGNED = late_re(
     r"(?:^|[\s?&;'\"])-{0,2}([A-Za-z][\w.-]*)(?:=|:\s*|\s+)(?:(?:Bearer|Basic)\s+)?([^\s&;'\"]+)"
 )
 """A name and its value in a command, as an option, a variable or a header."""
-_FIELD = re.compile(r'"([\w.-]+)": "([^"{]+)"')
+_FIELD = late_re(r'"([\w.-]+)": "([^"{]+)"')
 """A name and its text in JSON, without placeholders."""
 
 

@@ -26,6 +26,7 @@ from textevolve.errors import InputError
 from textevolve.evaluation import SPENT, Case, as_number
 from textevolve.json_texts import as_array, as_object, parse_printed, write_text
 from textevolve.ledger import leave_out
+from textevolve.loading import late_re
 from textevolve.metrics.label_metrics import AnswerMetric, list_calls, open_metric
 from textevolve.metrics.plain import IGNORE_CASE, call_metric, read_schema
 from textevolve.rows.exports import EXPECTED
@@ -215,8 +216,8 @@ def _find_json(text: str) -> list[Any]:
     return found
 
 
-_XML = re.compile(r"<([A-Za-z][\w.:-]*)(?:\s[^<>]*)?(?:/>|>.*?</\1\s*>)", re.DOTALL)
-_HTML = re.compile(
+_XML = late_re(r"<([A-Za-z][\w.:-]*)(?:\s[^<>]*)?(?:/>|>.*?</\1\s*>)", re.DOTALL)
+_HTML = late_re(
     r"<(?:a|article|b|body|br|button|code|div|em|form|h[1-6]|head|header|hr|html|i|img|input|label"
     r"|li|link|main|meta|nav|ol|option|p|pre|script|section|select|span|strong|style|svg|table|td"
     r"|textarea|th|title|tr|u|ul)(?:\s[^<>]*)?/?>",
@@ -432,7 +433,7 @@ _LIMITS = ("max-cost", "max-seconds", "levenshtein")
 """The checks whose limit promptfoo writes as a threshold."""
 _UNREAD = ("transform", "contextTransform", "config", "rubricPrompt")
 """The fields of promptfoo's assertions that change a check in a way that is not possible here."""
-_LINE = re.compile(
+_LINE = late_re(
     r"\s*((?:(?:not-)?trajectory:)?[A-Za-z][\w-]*)(?:\(([\d.]+)\))?\s*(?::(.*))?", re.DOTALL
 )
 

@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import FatalModelError, InputError, SettingsError
 from textevolve.ledger import log
@@ -25,6 +23,7 @@ from textevolve.llm.embeddings import (
     unpack_tokens,
 )
 from textevolve.llm.model import Model
+from textevolve.loading import np
 from textevolve.memory.record import (
     Change,
     Collection,

@@ -14,12 +14,11 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, Protocol, TypeAlias
 
-import numpy as np
-import numpy.typing as npt
 from pydantic import BeforeValidator, WithJsonSchema, model_validator
 
 from textevolve.errors import InputError
 from textevolve.evaluation import check_text
+from textevolve.loading import NDArray, np
 from textevolve.spec import Frozen, Several, Share, option
 from textevolve.texts.dates import parse_time, read_moment
 
@@ -61,7 +60,7 @@ def check_times(turns: Sequence[DialogueTurn]) -> Sequence[DialogueTurn]:
 MemoryKind: TypeAlias = Literal["episodic", "semantic", "insight"]
 """The kind of a memory: of an event in a dialogue (episodic), a fact from a text (semantic), or an
 insight from other memories."""
-Vector: TypeAlias = npt.NDArray[np.float32]
+Vector: TypeAlias = "NDArray[np.float32]"
 """An embedding, normalised to the length 1."""
 
 
@@ -128,7 +127,7 @@ class TokenVectors:
     model that made them."""
 
     model: str
-    packed: npt.NDArray[np.uint8]
+    packed: NDArray[np.uint8]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -302,7 +301,7 @@ class MemoryMatch:
     dense_rank: int | None = None
     keyword_rank: int | None = None
     similarity: float | None = None
-    tokens: npt.NDArray[np.uint8] | None = field(default=None, compare=False)
+    tokens: NDArray[np.uint8] | None = field(default=None, compare=False)
 
 
 class MemoryStore(Protocol):

@@ -13,8 +13,7 @@ from collections.abc import Collection, Sequence
 from itertools import takewhile
 from typing import Literal
 
-import regex
-
+from textevolve.loading import late_re, late_regex
 from textevolve.texts.prose import find_words, fold_case, fold_widths, split_words
 
 Heard = Literal["yes", "perhaps", "no"]
@@ -22,12 +21,11 @@ Heard = Literal["yes", "perhaps", "no"]
 # Symbols such as €, +, < and emoji. A hyphen is one only if it touches a word on one side, as in A-
 # and -18; quotation marks and hyphens between words change no fact.
 _DASHES = "-−–"
-_SYMBOL = regex.compile(
-    r"[[\p{S}#%&@*§‰\\/]--[`´−]]"
+_SYMBOL = late_regex(
+    r"(?V1)[[\p{S}#%&@*§‰\\/]--[`´−]]"
     rf"|(?<=\w)[{_DASHES}](?!\w)|(?<!\w)[{_DASHES}](?=[\w.])",
-    regex.V1,
 )
-_SENTENCE_END = re.compile(r"[.!?:;]\s+[\"“(]*$|^[\"“(]*$")
+_SENTENCE_END = late_re(r"[.!?:;]\s+[\"“(]*$|^[\"“(]*$")
 _MONTHS_AND_DAYS = (
     "january february march april may june july august september october november december"
     " jan feb mar apr jun jul aug sep sept oct nov dec monday tuesday wednesday thursday friday"
@@ -153,7 +151,7 @@ def _names_beside(text: str, other: str) -> set[str]:
     return names
 
 
-_USER = regex.compile(
+_USER = late_regex(
     r"(?i)\b(?:the|der|die|dem|den|le|la|el|il|o|a|l['’]) ?(?:user|(?:be)?nutzer(?:in)?"
     r"|anwender(?:in)?|utilisat(?:eur|rice)|usuari[oa]|utilizadora?|utente)\b|^User\b"
 )
@@ -265,7 +263,7 @@ def _without_dates(words: Sequence[str]) -> list[str]:
     return [word for word in words if not (word[0].isdigit() or word in of_dates)]
 
 
-_PARTNERS = re.compile(
+_PARTNERS = late_re(
     r"\b(?:I|I['’](?:m|ve|d|ll)|me|my|mine|we|us|our|you|your|ich|mir|mich|mein\w*|wir|uns(?:er\w*)?)\b"
 )
 

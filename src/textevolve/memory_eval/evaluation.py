@@ -14,9 +14,8 @@ from importlib import import_module
 from statistics import fmean
 from typing import Any, Literal, TypeAlias, TypeVar
 
-import numpy as np
-
 from textevolve.evaluation import Failure, Result, Usage, empty_default
+from textevolve.loading import np
 from textevolve.mappings import map_values, read_fields
 from textevolve.memory_eval.dataset import LOCOMO_TYPES, Malformed
 from textevolve.memory_eval.judging import (

@@ -27,6 +27,7 @@ from pydantic_core.core_schema import with_default_schema
 
 from textevolve.errors import InputError
 from textevolve.evaluation import Usage, mend_text
+from textevolve.loading import late_re
 from textevolve.messages import split_thought
 
 Role = Literal["system", "user", "assistant", "tool"]
@@ -108,10 +109,10 @@ def answer_ending(finish_reason: str) -> AnswerEnding:
 # tags at the beginning. How much a model reasons is a setting of its provider
 # (`reasoning_effort`), which `client` sends.
 
-_THOUGHTS = re.compile(r"\s*<(think|thinking|thought)>(.*?)</\1>\s*", re.DOTALL)
+_THOUGHTS = late_re(r"\s*<(think|thinking|thought)>(.*?)</\1>\s*", re.DOTALL)
 _TAGS = ("<think>", "<thinking>", "<thought>")
 _LONGEST = len("</thinking>")
-_BEGUN = re.compile(r"\s*<(?:think|thinking|thought)>(.*)", re.DOTALL)
+_BEGUN = late_re(r"\s*<(?:think|thinking|thought)>(.*)", re.DOTALL)
 
 
 def split_reasoning(text: str, finish_reason: str) -> tuple[str, str]:
@@ -159,9 +160,9 @@ class StreamedThoughts:
         return answer
 
 
-_AFTER_ANSWER = re.compile(r"(?:\s|<[^<>]*>|\[[^\[\]]*\])*")
+_AFTER_ANSWER = late_re(r"(?:\s|<[^<>]*>|\[[^\[\]]*\])*")
 """The pattern of tokens after the end of an answer: white space and the model's special tokens."""
-_WORD_SIGN = re.compile(r"[^\W_Ġ]")
+_WORD_SIGN = late_re(r"[^\W_Ġ]")
 
 
 def align_tokens(tokens: Sequence[TokenLogprobs], text: str) -> tuple[TokenLogprobs, ...]:

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Sequence
@@ -16,6 +15,7 @@ from typing import IO, Literal
 from xml.etree.ElementTree import Element, SubElement, tostring
 
 from textevolve.errors import InputError
+from textevolve.loading import late_re
 from textevolve.mappings import map_values
 from textevolve.system import replacing
 
@@ -72,7 +72,7 @@ def _standard_output() -> Generator[IO[bytes]]:
 # common. Characters that XML cannot contain are left out.
 
 # What XML 1.0, section 2.2, does not allow, half surrogate pairs included.
-_ILLEGAL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_ILLEGAL = late_re("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import IO
 
+from textevolve.loading import late_re
 from textevolve.report import blocks, wording
 from textevolve.report.blocks import Block, PlainBlock, Report, Section, find_differences
 from textevolve.texts.prose import join_lines
@@ -22,13 +23,13 @@ DEEPEST_HEADING = 6
 
 # As entities: a backslash before a pipe is read in two ways by those who split rows into cells.
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "\\": "&#92;", "|": "&#124;"}
-_MARKS = re.compile(
+_MARKS = late_re(
     r"[&<>\\|`*\[\]~#$]|(?<![^\W_])_|_(?![^\W_])"  # a _ within a word is none
     r"|:(?=//|[a-z_+-][\w+-]*:)|(?<=www)\.",  # links and emoji
     re.IGNORECASE,
 )
-_LINE_START = re.compile(r"([-+=])|(\d{1,9})([.)])(?=\s|$)")
-_FENCE = re.compile(r"`{3,}")
+_LINE_START = late_re(r"([-+=])|(\d{1,9})([.)])(?=\s|$)")
+_FENCE = late_re(r"`{3,}")
 
 
 def write_markdown(report: Report, target: IO[bytes]) -> None:

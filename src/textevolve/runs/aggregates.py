@@ -10,12 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from textevolve.bench.variants import describe_differences
 from textevolve.evaluation import Figure, empty_default, reaches
 from textevolve.json_texts import as_array, is_object
+from textevolve.loading import NDArray, np
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Cell, Column, Estimate, Plot, Table
 from textevolve.runs.study import RecordStatus, Row

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 from textevolve import __version__
 from textevolve.engine import ray
-from textevolve.engine.local import rare_collections
 from textevolve.errors import CapabilityError, InputError, MismatchError
 from textevolve.evaluation import Case, Usage
 from textevolve.events import CallFinished, CallHeld, CallRetried, Event, RecordsExpected
@@ -26,8 +25,9 @@ from textevolve.ledger import log
 from textevolve.llm.catalogue import embedder_of
 from textevolve.llm.model import Journal, JournalEntry, Response
 from textevolve.llm.wrappers import Budget, Claim, Salted
+from textevolve.loading import rare_collections
 from textevolve.mappings import map_values
-from textevolve.runs.study import find_study
+from textevolve.runs.study import AnyStudy, StudySpec, find_study
 from textevolve.settings import Settings, StoreAddress
 from textevolve.store.repository import open_store
 from textevolve.wiring import CALLS_IN_FLIGHT, Limits, Setting, make_budget, open_workbench
@@ -35,7 +35,6 @@ from textevolve.wiring import CALLS_IN_FLIGHT, Limits, Setting, make_budget, ope
 if TYPE_CHECKING:
     from textevolve.runs.driver import Launch
     from textevolve.runs.stored import StudyRun
-    from textevolve.runs.study import AnyStudy, StudySpec
 
 
 def check_spread(

@@ -27,7 +27,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from textevolve.agents.resources import split_name
 from textevolve.debate.context import memory_prompts
@@ -70,12 +70,9 @@ from textevolve.settings import Settings, today
 from textevolve.spec import files_read, option_properties
 from textevolve.store import labelling as stored_labels
 from textevolve.store.repository import Store
+from textevolve.store.runs import RunRecord
 from textevolve.tracing.opening import open_tracing
 from textevolve.wiring import Halt, Limits, Mode, Setting, choose_model, never, open_workbench
-
-if TYPE_CHECKING:
-    from textevolve.store.runs import RunRecord
-
 
 S = TypeVar("S", bound=StudySpec)
 R = TypeVar("R")

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from pydantic import model_validator
 
@@ -34,11 +34,8 @@ from textevolve.settings import Settings
 from textevolve.spec import Frozen, option
 from textevolve.statistics.comparisons import ALPHA, compare_pairs, items_needed
 from textevolve.statistics.intervals import betting_interval
-
-if TYPE_CHECKING:
-    from textevolve.store.repository import Store
-    from textevolve.store.runs import RunRecord
-
+from textevolve.store.repository import Store
+from textevolve.store.runs import RunRecord
 
 GROUP = "Gates (exit code 4 where one fails)"
 MARGIN = 0.02  # the default for how much worse the mean score may be than the baseline's

@@ -11,7 +11,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from textevolve.contents import digest_data, digest_object
 from textevolve.debate.context import debate_prompts, memory_prompts
@@ -24,14 +24,11 @@ from textevolve.judges.debates import DebateJudge
 from textevolve.judges.plain import OwnJudge
 from textevolve.mappings import drop_empty, omit, pick, read_fields
 from textevolve.metrics.label_metrics import describe_metric
-from textevolve.runs.stored import explain_differences
+from textevolve.runs.stored import StoredSpec, StudyRun, explain_differences
+from textevolve.runs.study import Asks, StudySpec
 from textevolve.spec import identity_of
+from textevolve.store.repository import Store
 from textevolve.user_code import ENDINGS, OWN, digest_code, load_user_object
-
-if TYPE_CHECKING:
-    from textevolve.runs.stored import StoredSpec, StudyRun
-    from textevolve.runs.study import Asks, StudySpec
-    from textevolve.store.repository import Store
 
 
 def describe_code(asks: Asks, objects: Mapping[str, object]) -> dict[str, str]:

@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -30,15 +30,10 @@ from textevolve.report import wording
 from textevolve.report.blocks import Block, Entry, MatrixRow, Table
 from textevolve.runs.study import AnyStudy, Asks, Row, Study, StudySpec, find_study
 from textevolve.settings import Settings
-from textevolve.store.records import StoredRecord
+from textevolve.store.records import RecordFilter, StoredRecord
 from textevolve.store.repository import Store, open_store
-from textevolve.store.runs import all_specs
+from textevolve.store.runs import RunRecord, all_specs
 from textevolve.wiring import Limits, Setting, Workbench, open_workbench
-
-if TYPE_CHECKING:
-    from textevolve.store.records import RecordFilter
-    from textevolve.store.runs import RunRecord
-
 
 StandingKind: TypeAlias = Literal["metric", "server", "memory", "chat", "chains", "doctor"]
 """The caller: a judge in a Python program (`metric`), a server, work on memories, a chat, or chains

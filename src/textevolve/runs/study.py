@@ -21,7 +21,6 @@ from collections.abc import (
     Sequence,
 )
 from dataclasses import dataclass, fields, is_dataclass
-from importlib import import_module
 from importlib.metadata import entry_points
 from itertools import chain
 from typing import (
@@ -41,10 +40,11 @@ from pydantic import BaseModel, TypeAdapter
 from pydantic_core import to_json
 
 from textevolve.errors import InputError
-from textevolve.evaluation import Failure, Result, empty_default
-from textevolve.events import StepFinished, StepStarted
+from textevolve.evaluation import Case, Failure, Result, empty_default
+from textevolve.events import Event, StepFinished, StepStarted
 from textevolve.json_texts import as_object
 from textevolve.judges.judge import Judge
+from textevolve.loading import late_module
 from textevolve.mappings import map_values, omit
 from textevolve.messages import RawMessage
 from textevolve.rows import mend_halves, read_text
@@ -53,8 +53,6 @@ from textevolve.texts.yaml_lines import find_line, line_of, parse_yaml
 from textevolve.user_code import load_point, names_chain
 
 if TYPE_CHECKING:
-    from textevolve.evaluation import Case
-    from textevolve.events import Event
     from textevolve.loops.attempt import Attempt
     from textevolve.report.blocks import MatrixRow, Report
     from textevolve.settings import Settings
@@ -440,7 +438,7 @@ def find_study(kind: str) -> AnyStudy:
         InputError: there is no such kind; lists the kinds.
     """
     if kind in KINDS:
-        return cast(AnyStudy, import_module(KINDS[kind]).STUDY)
+        return cast(AnyStudy, late_module(KINDS[kind]).STUDY)
     for point in entry_points(group=GROUP):
         if point.name == kind:
             return cast(AnyStudy, load_point(point))

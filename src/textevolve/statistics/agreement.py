@@ -7,8 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from itertools import permutations
 
-import numpy as np
-
+from textevolve.loading import np
 from textevolve.statistics.intervals import (
     DRAWS,
     TIE,

@@ -11,10 +11,8 @@ import math
 from dataclasses import dataclass
 from typing import TypeAlias
 
-import numpy as np
-from numpy.typing import NDArray
-
 from textevolve.errors import InputError
+from textevolve.loading import NDArray, np
 from textevolve.statistics.intervals import (
     DRAWS,
     UNIT,

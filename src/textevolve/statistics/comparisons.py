@@ -14,10 +14,8 @@ from itertools import combinations
 from statistics import NormalDist
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from textevolve.errors import InputError
+from textevolve.loading import NDArray, np
 from textevolve.mappings import read_fields
 from textevolve.statistics.intervals import (
     DRAWS,

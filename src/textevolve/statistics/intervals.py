@@ -12,14 +12,12 @@ from functools import lru_cache
 from statistics import NormalDist
 from typing import TypeAlias
 
-import numpy as np
-from numpy.typing import NDArray
-
 from textevolve.errors import InputError
+from textevolve.loading import NDArray, np
 
 # The resamples of groups on which all resampling intervals are based.
 
-Array: TypeAlias = NDArray[np.float64]
+Array: TypeAlias = "NDArray[np.float64]"
 
 _CELLS = 1_000_000  # random numbers held at once
 
@@ -52,7 +50,7 @@ def draw_weights(groups: int, draws: int, seed: int) -> Iterator[Array]:
 
 
 # Numbers or truth values, one for each item; NaN if missing.
-Numbers: TypeAlias = Sequence[float] | NDArray[np.float64] | NDArray[np.bool_] | NDArray[np.int_]
+Numbers: TypeAlias = "Sequence[float] | NDArray[np.float64] | NDArray[np.bool_] | NDArray[np.int_]"
 # The name of each item's group; "" or None for a group of its own.
 Groups: TypeAlias = Sequence[Hashable]
 

@@ -10,9 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import numpy as np
-from numpy.typing import NDArray
-
+from textevolve.loading import NDArray, np
 from textevolve.statistics.intervals import (
     LEAST_GROUPS,
     LEVEL,

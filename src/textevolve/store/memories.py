@@ -16,12 +16,11 @@ from time import time
 from types import CoroutineType
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-import numpy as np
-import numpy.typing as npt
 from sqlalchemy import Row, Select, and_, func, literal, or_, select
 from sqlalchemy.engine import Connection
 
 from textevolve.errors import ConflictError, InputError, NotFoundError
+from textevolve.loading import NDArray, np
 from textevolve.memory.record import (
     Applied,
     Change,
@@ -130,7 +129,7 @@ class StoredMemories:
         if query.embedding is not None:
             cosines |= read_cosines(connection, keyword.keys() - dense, query.embedding)
 
-        tokens: dict[int, npt.NDArray[np.uint8]] = {}
+        tokens: dict[int, NDArray[np.uint8]] = {}
         if query.token_model:
             tokens = read_tokens(connection, [row.seq for row in rows], query.token_model)
 

@@ -16,12 +16,12 @@ from itertools import chain
 from time import time
 from typing import Any
 
-import numpy as np
 from sqlalchemy import Row, Select, insert, select
 from sqlalchemy.engine import Connection
 
 from textevolve.errors import ConflictError, InputError
 from textevolve.evaluation import mend_text
+from textevolve.loading import np
 from textevolve.mappings import read_fields
 from textevolve.memory.record import (
     Add,

@@ -11,12 +11,11 @@ from itertools import islice
 from time import time
 from typing import Any, Protocol, TypeVar
 
-import numpy as np
-import numpy.typing as npt
 from sqlalchemy import ColumnElement, Row, and_, or_, select
 from sqlalchemy.engine import Connection
 
 from textevolve.errors import InputError
+from textevolve.loading import NDArray, np
 from textevolve.memory.record import Collection, MemoryRecord, Origin, Relation, Vector
 from textevolve.store.resource_rows import (
     ResourceTable,
@@ -324,7 +323,7 @@ def read_cosines(
 
 def read_tokens(
     connection: Connection, seqs: Iterable[int], model: str
-) -> dict[int, npt.NDArray[np.uint8]]:
+) -> dict[int, NDArray[np.uint8]]:
     """Return the packed token vectors of memories that were made by a model, by the memories'
     `seq`."""
     rows = _read_listed(

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 from sqlalchemy import BigInteger, ColumnElement, Float, column, select
 from sqlalchemy import text as sql
 from sqlalchemy.engine import Connection
 
+from textevolve.loading import np
 from textevolve.memory.record import Collection, Vector
 from textevolve.store.memory_rows import IndexEntry, MemoryScope, in_scope
 from textevolve.store.memory_search_sqlite import MOST_WORDS, query_words, words_to_find

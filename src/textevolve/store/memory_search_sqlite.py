@@ -11,7 +11,6 @@ collection is read at each search. The scope of the nearest memories is then che
 from __future__ import annotations
 
 import math
-import re
 import sqlite3
 import unicodedata
 import zlib
@@ -22,12 +21,10 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-import regex
 from sqlalchemy import Integer, Text, column, func, select, table
 from sqlalchemy.engine import Connection
 
+from textevolve.loading import NDArray, late_re, late_regex, np
 from textevolve.memory.record import Collection, Vector
 from textevolve.store.memory_rows import (
     IndexEntry,
@@ -56,11 +53,11 @@ MOST_WORDS = 64
 """The maximum number of different words of a query that are searched for."""
 
 _places = table(f"{WORDS}_places", column("term", Text), column("doc", Integer))
-_ACCENTS = regex.compile(r"(?<=[\p{Latin}\p{Greek}\p{Cyrillic}\p{Hebrew}\p{Arabic}]\p{M}*)\p{M}")
+_ACCENTS = late_regex(r"(?<=[\p{Latin}\p{Greek}\p{Cyrillic}\p{Hebrew}\p{Arabic}]\p{M}*)\p{M}")
 """The marks without which a word is still found: accents, Hebrew points and Arabic vowels. Vowel
 signs of Indian scripts distinguish words."""
 _FORMER = r"\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
-_FORMER_WORD = re.compile(rf"[{_FORMER}]|[^\W_{_FORMER}]+")
+_FORMER_WORD = late_re(rf"[{_FORMER}]|[^\W_{_FORMER}]+")
 """The words as earlier versions put them into the index, in pieces between vowel signs."""
 
 _HAS_WORDS = "SELECT count(*) FROM sqlite_master WHERE name = ?"
@@ -84,7 +81,7 @@ class KeptVectors:
 
     updated: float
     version: int
-    seqs: npt.NDArray[np.int64]
+    seqs: NDArray[np.int64]
     vectors: Vector
 
 
@@ -116,7 +113,7 @@ def find_near(
 
 def _compare(
     connection: Connection, collection: Collection, embedding: Vector
-) -> tuple[npt.NDArray[np.int64], Vector]:
+) -> tuple[NDArray[np.int64], Vector]:
     """Return the numbers of all memories of a collection, and the cosines of their vectors with the
     embedding. A collection that is too large for the cache is read in pages."""
     size = _count(connection, collection) * collection.dimension * 4
@@ -135,7 +132,7 @@ def _compare(
 
 def _read_pages(
     connection: Connection, collection: Collection, after: int
-) -> Iterator[tuple[npt.NDArray[np.int64], Vector]]:
+) -> Iterator[tuple[NDArray[np.int64], Vector]]:
     """Yield the numbers and the vectors of the memories after a number, a page at a time."""
     query = (
         select(memories.c.seq, embeddings.c.vector)
@@ -183,7 +180,7 @@ def _load(connection: Connection, collection: Collection) -> KeptVectors:
     return stored
 
 
-def _rank(seqs: npt.NDArray[np.int64], cosines: Vector, most: int) -> list[tuple[int, float]]:
+def _rank(seqs: NDArray[np.int64], cosines: Vector, most: int) -> list[tuple[int, float]]:
     """Return the numbers and cosines of the nearest memories; equally near ones in the order of
     `seqs`."""
     rows = np.arange(len(seqs))

@@ -21,7 +21,6 @@ from pathlib import Path
 from time import time
 from typing import Any, TypeAlias, cast
 
-import numpy as np
 from sqlalchemy import Table, delete, func, select, tuple_, update
 from sqlalchemy import text as sql
 from sqlalchemy.engine import Connection
@@ -30,6 +29,7 @@ from textevolve.errors import StoreError, TakenError
 from textevolve.evaluation import empty_default
 from textevolve.json_texts import is_array, is_object
 from textevolve.llm.prompts import JOINER
+from textevolve.loading import np
 from textevolve.mappings import map_values, pick, read_fields
 from textevolve.memory.record import Add, Collection, MemoryRecord, NewMemory, TokenVectors, Vector
 from textevolve.settings import StoreLocation

@@ -203,12 +203,12 @@ def _show_many(evaluations: Evaluations) -> Iterator[Block]:
             "dim",
         )
 
-    if evaluations.by_judge:
-        judges = list(evaluations.by_judge)
-        yield Matrix("Cases", judges, matrix_rows(evaluations.chosen, judges))
-        return
-    names = list(map(wording.letter, range(max(1, evaluations.candidates))))
-    yield Matrix("Cases", names, _rows(evaluations, len(names)))
+    names = list(evaluations.by_judge)
+    rows = matrix_rows(evaluations.chosen, names)
+    if not names:
+        names = list(map(wording.letter, range(max(1, evaluations.candidates))))
+        rows = _rows(evaluations, len(names))
+    yield Matrix("Cases", names, rows, number=min(evaluations.total, IN_FULL))
 
 
 def _rows(evaluations: Evaluations, columns: int) -> Iterator[MatrixRow]:

@@ -11,12 +11,12 @@ from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequenc
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
-import numpy as np
 from pydantic import model_validator
 
 from textevolve.evaluation import Case, Result, check_case
 from textevolve.judges.judge import Judge, parse_judge, require_absolute
 from textevolve.llm.prompts import prompt_versions
+from textevolve.loading import np
 from textevolve.loops.attempt import Attempt
 from textevolve.loops.innovation import (
     ALPHA,

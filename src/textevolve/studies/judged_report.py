@@ -14,8 +14,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, TypeAlias
 
-import numpy as np
-
 from textevolve.debate import tensor as arithmetic
 from textevolve.debate.profile import Profile
 from textevolve.debate.quoting import verbatim
@@ -33,6 +31,7 @@ from textevolve.events import Event, StepFinished, StepStarted
 from textevolve.images import image_facts, image_reference
 from textevolve.judges.cascade import DECIDED_BY
 from textevolve.judges.opening import JudgedCase, NamedJudgement, describe_limit
+from textevolve.loading import np
 from textevolve.mappings import drop_empty, pick
 from textevolve.memory.cue import Memory
 from textevolve.report import wording

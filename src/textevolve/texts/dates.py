@@ -16,8 +16,7 @@ from importlib import import_module
 from typing import Any
 from zoneinfo import ZoneInfo
 
-import regex
-
+from textevolve.loading import late_re, late_regex, regex
 from textevolve.texts.prose import join_lines
 
 EXAMPLES = "a date such as 2025-01-31 or 2025-01-31T18:30"
@@ -48,16 +47,16 @@ _FORMATS = (
     "%Y-%m-%d %H:%M:%S %z",
     "%B-%d-%Y",  # BEAM: March-15-2024
 )
-_MAIL = re.compile(r"(?:[A-Z][a-z]{2}, )?\d{1,2} [A-Z][a-z]{2} \d{4} [\d:]+ (?:[+-]\d{4}|GMT|UT)")
-_COMPACT = re.compile(r"^((?:19|20)\d{6})(\d{4}(?:\d{2})?)(?!\d)")
+_MAIL = late_re(r"(?:[A-Z][a-z]{2}, )?\d{1,2} [A-Z][a-z]{2} \d{4} [\d:]+ (?:[+-]\d{4}|GMT|UT)")
+_COMPACT = late_re(r"^((?:19|20)\d{6})(\d{4}(?:\d{2})?)(?!\d)")
 """A date with its time in 12 or 14 digits; as a Unix time it would be of 1976, or after 2600."""
-_UNIX = re.compile(r"\d{9,14}(\.\d{1,9})?")
+_UNIX = late_re(r"\d{9,14}(\.\d{1,9})?")
 _MILLISECONDS = 1e11
 """The number from which a plain number is a time in milliseconds; in seconds it would be the year
 5138."""
-_NUMERIC = re.compile(r"\b(\d{1,2})([./-]) ?(\d{1,2})\2 ?(\d{4}|\d{2})\b")
-_AMBIGUOUS_ZONE = re.compile(r"\b(?:CST|IST)\b")
-_ZONE = re.compile(r"(?: |\[)([A-Z][A-Za-z]+(?:/[A-Z][A-Za-z_-]+)+)\]?$")
+_NUMERIC = late_re(r"\b(\d{1,2})([./-]) ?(\d{1,2})\2 ?(\d{4}|\d{2})\b")
+_AMBIGUOUS_ZONE = late_re(r"\b(?:CST|IST)\b")
+_ZONE = late_re(r"(?: |\[)([A-Z][A-Za-z]+(?:/[A-Z][A-Za-z_-]+)+)\]?$")
 
 
 def read_moment(text: str) -> datetime:
@@ -183,12 +182,11 @@ def write_date(time: float) -> str:
     return datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%d")
 
 
-_CANDIDATE = regex.compile(
-    r"\b(?:\d{1,2}(?:\.|st|nd|rd|th)? (?:of |de )?\p{L}{3,}\.?,? (?:de )?\d{4}"
+_CANDIDATE = late_regex(
+    r"(?i)\b(?:\d{1,2}(?:\.|st|nd|rd|th)? (?:of |de )?\p{L}{3,}\.?,? (?:de )?\d{4}"
     r"|\p{L}{3,}\.? \d{1,2}(?:st|nd|rd|th)?,? \d{4}"
     r"|\d{4}-\d{2}-\d{2}|\d{1,2}\.\d{1,2}\.\d{4}|\d{4}年\d{1,2}月\d{1,2}日)(?<=[\d日])"
     r"(?:,? (?:at )?\d{1,2}:\d{2}(?: ?[ap]m)?\b)?",
-    regex.IGNORECASE,
 )
 
 
@@ -217,7 +215,7 @@ _UNIT = r"(?:days?|weeks?|months?|years?)"
 _EINHEIT = r"(?:Tag(?:en)?|Wochen?|Monat(?:en)?|Jahr(?:en)?)"
 _ROUGHLY = r"(?:exactly|about|around|just|roughly|only|genau|etwa|ungefähr|rund)"
 _WEEKDAY = r"(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)day"
-_PHRASE = regex.compile(
+_PHRASE = late_regex(
     r"(?:(?i:\b(?:the day before yesterday|the day after tomorrow|yesterday|today|tomorrow"
     r"|(?:last|next) (?:week|month|year|weekend|spring|summer|autumn|winter)"
     rf"|(?:last|next|this (?:coming )?) ?{_WEEKDAY}"
@@ -228,9 +226,7 @@ _PHRASE = regex.compile(
     r"|ayer|anteayer|вчера|позавчера|завтра)\b)|昨天|前天|明天|后天|上个月|下个月|昨日|明日)"
     r"(?!,? (?:\(|on )?.{0,4}\d{4})"
 )
-_WEEK = re.compile(
-    r"(?i)\b(?:last|next) week|(?:letzte|vorige|vergangene|nächste|kommende)\w* Woche"
-)
+_WEEK = late_re(r"(?i)\b(?:last|next) week|(?:letzte|vorige|vergangene|nächste|kommende)\w* Woche")
 _PERIODS = {"month": "%Y-%m", "year": "%Y"}
 
 

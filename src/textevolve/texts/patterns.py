@@ -22,6 +22,7 @@ from functools import cache, lru_cache, partial
 from typing import ParamSpec, TypeVar
 
 from textevolve.errors import InputError, TextEvolveError
+from textevolve.loading import late_re
 from textevolve.texts.prose import compose
 
 SECONDS = 2.0  # the time limit of a search in a process of its own
@@ -37,12 +38,12 @@ AT_ONCE = 4
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_ESCAPED = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]")
-_REPEAT = re.compile(r"[*+]|\{\d*,\}")
-_REFERENCE = re.compile(r"\\[1-9]|\(\?P=")
-_TIMES = re.compile(r"\{(?:\d*,)?(\d+)\}")
-_OPTIONAL = re.compile(r"(?<![(*+?}])\?")
-_GROUP_REPEATED = re.compile(r"\)(?:[*+]|\{\d*,?\d*\})|\(\?(?:#|[a-zA-Z]*x)")
+_ESCAPED = late_re(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]")
+_REPEAT = late_re(r"[*+]|\{\d*,\}")
+_REFERENCE = late_re(r"\\[1-9]|\(\?P=")
+_TIMES = late_re(r"\{(?:\d*,)?(\d+)\}")
+_OPTIONAL = late_re(r"(?<![(*+?}])\?")
+_GROUP_REPEATED = late_re(r"\)(?:[*+]|\{\d*,?\d*\})|\(\?(?:#|[a-zA-Z]*x)")
 """A group that is repeated. A pattern in verbose mode counts as well, since comments or white space
 may stand between a group and its repeat."""
 _SCRIPT = """

@@ -20,10 +20,9 @@ from difflib import get_close_matches
 from functools import lru_cache
 from typing import Literal, TypeAlias
 
-import regex
-
 from textevolve.errors import InputError
 from textevolve.ledger import log
+from textevolve.loading import late_re, late_regex, regex
 from textevolve.texts.prose import fold_case
 
 # A name may have vowel signs, which are marks and no letters.
@@ -32,8 +31,8 @@ _NAME = r"[^\W\d][\w\p{M}]*"
 COMMAND = r"\\(?![ntr][A-Z])[A-Za-z]{2,}\*?(?:\[[^\]{}]*\])?(?:\{[^{}]*\}|\{\{[^{}]*\}\})+"
 r"""A LaTeX command with its arguments, such as `\boxed{answer}`. A line break that was typed as two
 characters before a word (`\nText{text}`) is none."""
-_LATEX = re.compile(COMMAND)
-_ONE_BRACE = re.compile(r"\{[^{}]*\}")
+_LATEX = late_re(COMMAND)
+_ONE_BRACE = late_re(r"\{[^{}]*\}")
 ARGUMENT = re.compile(r"\{\{\s*([^{}]*?)\s*\}\}")
 """An argument of a LaTeX command that is a placeholder: its outer braces are the command's."""
 
@@ -46,9 +45,9 @@ def placeholder_pattern(name: str) -> str:
     return rf"(?|{triple}|\{{\{{\s*({name})\s*\}}\}}|\{{({name})\}})"
 
 
-_LOOKS_LIKE_ONE = regex.compile(placeholder_pattern(_NAME))
+_LOOKS_LIKE_ONE = late_regex(placeholder_pattern(_NAME))
 
-_BRACES = re.compile(
+_BRACES = late_re(
     r"\{\{-?\s*(?P<double>[^{}\n]+?)\s*-?\}\}"
     r"|\{%-?\s*(?P<statement>[^%\n]+?)\s*-?%\}"
     r"|\{(?P<single>[^\s{}][^{}\n]*)\}"
@@ -61,7 +60,7 @@ _PYTHON = rf"![rsa](?::(?:{_FORMAT}))?|:(?=\S)(?:{_FORMAT})|\s*\|.*|(?:{_FIELD})
 conversion, a format (with no space after its colon), a filter, a field, an index."""
 _JINJA = rf"\s*(?:\||~|[-+*/%]|[=!<>]=?|(?:{_FIELD})|(?:if|or|and|in|is|not)\b).*"
 """What may follow a name in double braces: an operator, too."""
-_STATEMENT = re.compile(r"(?:if|elif|for|set|#)")
+_STATEMENT = late_re(r"(?:if|elif|for|set|#)")
 _ROWS = r"(?:row|item|inputs|data|vars|record|example|sample|case|doc)(?:\.|\[\s*['\"])"
 """The beginning of a column's name in other tools, as in `{{ row.title }}`."""
 

@@ -12,13 +12,13 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Literal
 
-import regex
+from textevolve.loading import late_regex, regex
 
 # Forms of a text that look the same, or that differ in capitals only.
 
 _INVISIBLE = str.maketrans("", "", "\u00ad\u200b\u2060\ufeff")
 """Soft hyphens, and the spaces and joiners of no width that pages and PDFs leave within words."""
-_WIDE = regex.compile(r"[\uff01-\uffee\u3000]+")
+_WIDE = late_regex(r"[\uff01-\uffee\u3000]+")
 _DOTTED_I = "i\u0307"
 """What Python makes of the Turkish capital İ, as a small letter."""
 _TURKISH = str.maketrans({"I": "ı", "İ": "i"})
@@ -82,10 +82,10 @@ _PATTERNS = {
     "parts": rf"{_ALONE}|{_RUN}",
     "facts": rf"{_ALONE}|\p{{N}}+(?:[.,:/-]\p{{N}}+)*+|{_LETTERS}(?:['’-]{_LETTERS})*+",
 }
-_WORDS = {grain: regex.compile(pattern, regex.V1) for grain, pattern in _PATTERNS.items()}
+_WORDS = {grain: late_regex(f"(?V1){pattern}") for grain, pattern in _PATTERNS.items()}
 _ASCII_PARTS = re.compile(r"[A-Za-z0-9]+")
 """The same as the words `parts` of a text in ASCII, in a tenth of the time."""
-_ALONE_IN_TEXT = regex.compile(_ALONE, regex.V1)
+_ALONE_IN_TEXT = late_regex(f"(?V1){_ALONE}")
 _INSIDE = rf"[[\p{{L}}\p{{N}}\p{{M}}_\u200c\u200d]--[{_UNSPACED}]]"
 # A word may begin or end at a sign of a script without spaces, whatever stands beside it.
 _BEGIN = rf"(?:(?<!{_INSIDE})|(?=[{_UNSPACED}]))"
@@ -115,10 +115,10 @@ def has_phrase(text: str, phrase: str) -> bool:
     """Return whether a text contains a word or phrase that is not a part of a longer word. White
     space within the phrase may be a line break in the text. Both are in the composed form."""
     words = r"\s+".join(map(regex.escape, phrase.split()))
-    return regex.search(f"{_BEGIN}{words}{_END}", text, regex.V1) is not None
+    return regex.search(f"(?V1){_BEGIN}{words}{_END}", text) is not None
 
 
-_MARKED_WORD = regex.compile(rf"{_ALONE}|(?:(?!{_ALONE})\S)+", regex.V1)
+_MARKED_WORD = late_regex(rf"(?V1){_ALONE}|(?:(?!{_ALONE})\S)+")
 
 
 def find_marked_words(text: str) -> list[tuple[int, int]]:
@@ -157,13 +157,13 @@ def split_sentences(text: str) -> list[str]:
 # No text is left out: the joined pieces are the original text. `excerpt` shows parts of a text
 # that is too long to show it all.
 
-_PARAGRAPH = regex.compile(r"\n[^\S\n]*\n\s*")
-_SENTENCE = regex.compile(rf"(?:{_STOP}|\n)\s*", regex.V1)
-_SPACE = regex.compile(r"(?:\s|[，、；：،؛၊])\s*")
+_PARAGRAPH = late_regex(r"\n[^\S\n]*\n\s*")
+_SENTENCE = late_regex(rf"(?V1)(?:{_STOP}|\n)\s*")
+_SPACE = late_regex(r"(?:\s|[，、；：،؛၊])\s*")
 """A space, or the mark behind a part of a sentence in scripts that may have no spaces."""
-_ROW = regex.compile(r"\n(?=[^\S\n]*(?:\||[-*+•][^\S\n]|\d{1,9}[.)][^\S\n]))")
-_LINE = regex.compile(r"\n")
-_SIGN = regex.compile(r"\X")
+_ROW = late_regex(r"\n(?=[^\S\n]*(?:\||[-*+•][^\S\n]|\d{1,9}[.)][^\S\n]))")
+_LINE = late_regex(r"\n")
+_SIGN = late_regex(r"\X")
 
 
 def split_text(text: str, size: int, *, by_lines: bool = False) -> Iterator[str]:

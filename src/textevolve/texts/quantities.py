@@ -12,9 +12,8 @@ import unicodedata
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
-import regex
-
 from textevolve.errors import InputError
+from textevolve.loading import late_regex, regex
 from textevolve.texts.prose import fold_widths
 
 
@@ -35,7 +34,7 @@ class Quantity:
 
 # Texts are first rewritten with ASCII digits and one spelling for each thing.
 
-_DIGIT = regex.compile(r"[\p{Nd}--[0-9]]", regex.V1)
+_DIGIT = late_regex(r"(?V1)[\p{Nd}--[0-9]]")
 _SPELLINGS = str.maketrans(
     {
         **dict.fromkeys("\u2212\ufe63\u2011\u2010", "-"),
@@ -51,20 +50,20 @@ _SPELLINGS = str.maketrans(
     }
 )
 _SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻", "0123456789+-")
-_POWER = regex.compile(r"(?<=[0-9])[⁺⁻]?[⁰¹²³⁴⁵⁶⁷⁸⁹]+")
-_VULGAR = regex.compile(r"(\d?)([¼½¾⅐-⅞])")
+_POWER = late_regex(r"(?<=[0-9])[⁺⁻]?[⁰¹²³⁴⁵⁶⁷⁸⁹]+")
+_VULGAR = late_regex(r"(\d?)([¼½¾⅐-⅞])")
 _LATEX = (
-    (regex.compile(r"(\d?)\s*\\[dt]?frac\{(-?\d+)\}\{(\d+)\}"), r"\1 \2/\3"),
-    (regex.compile(r"\\(?:times|cdot)\b"), "*"),
-    (regex.compile(r"\^\{([-+]?\d+)\}"), r"^\1"),
-    (regex.compile(r"(?<=\d)(?:\{,\}|\\[,;: ])(?=\d{3})"), "\u00a0"),
-    (regex.compile(r"\\(?=[$%])"), ""),
+    (late_regex(r"(\d?)\s*\\[dt]?frac\{(-?\d+)\}\{(\d+)\}"), r"\1 \2/\3"),
+    (late_regex(r"\\(?:times|cdot)\b"), "*"),
+    (late_regex(r"\^\{([-+]?\d+)\}"), r"^\1"),
+    (late_regex(r"(?<=\d)(?:\{,\}|\\[,;: ])(?=\d{3})"), "\u00a0"),
+    (late_regex(r"\\(?=[$%])"), ""),
 )
 # Spaces that do not break, apostrophes and underscores only group digits. A plain space may also
 # stand between two numbers; it groups digits if the text has no others.
-_ONLY_NUMBER = regex.compile(r"\D*?(\d{1,3}(?: \d{3})+)\D*")
-_GROUPED = regex.compile(r"(?<!\d)\d{1,3}(?:[\u00a0'’_]\d{3})+(?!\d)")
-_SEPARATOR = regex.compile(r"[\u00a0'’_]")
+_ONLY_NUMBER = late_regex(r"\D*?(\d{1,3}(?: \d{3})+)\D*")
+_GROUPED = late_regex(r"(?<!\d)\d{1,3}(?:[\u00a0'’_]\d{3})+(?!\d)")
+_SEPARATOR = late_regex(r"[\u00a0'’_]")
 
 
 def _rewrite(text: str) -> str:
@@ -103,7 +102,7 @@ _DIGITS = (
     r"|(?<!\d,)\d+,\d+(?![,\d])"
     r"|(?:\d+|(?=\.\d))(?:\.\d+)?)"
 )
-_GROUPS = regex.compile(_BY_COMMAS)
+_GROUPS = late_regex(_BY_COMMAS)
 
 _SCALES = {
     **dict.fromkeys(("k", "K", "thousand", "tausend", "千", "천"), 1e3),
@@ -122,7 +121,7 @@ _LONG_FIRST = sorted(_SCALES.keys() - set(_LETTERS), key=len, reverse=True)
 _SCALE = rf"(?P<scale>(?:{'|'.join(_LETTERS)})(?!\w)|\s?(?:{'|'.join(_LONG_FIRST)})(?![A-Za-z]))"
 
 _CURRENCY = r"(?:[A-Z]{0,2}\p{Sc}|[A-Z]{3}(?=[\s\d-])|Rs\.?)"
-_QUANTITY = regex.compile(
+_QUANTITY = late_regex(
     # A hyphen behind a word, a number or a bracket joins or subtracts; otherwise it is a sign.
     rf"(?P<compound>{_COMPOUND})"
     rf"|(?:(?<![\w.)\]])(?P<sign>[-+–]))?(?:{_CURRENCY}\s?(?P<inner>[-+–]|\((?=[^()]*\)))?)?"
@@ -133,16 +132,16 @@ _QUANTITY = regex.compile(
     r"(?:\s(?P<over>\d+)/(?P<under>\d+)|/(?P<below>\d+))?"
     rf"{_SCALE}?(?P<percent>\s?(?:%|percent\b|per cent\b))?"
 )
-_ALONE_IN_BRACKETS = regex.compile(
+_ALONE_IN_BRACKETS = late_regex(
     rf"\s*\(\s*{_CURRENCY}?\s?{_DIGITS}\s?(?:%|{_CURRENCY})?\s*\)[\s.]*"
 )
 
 
 DecimalMark: TypeAlias = Literal["", "comma", "point"]
 """The decimal mark of numbers: a comma, a point, or, if empty, what each number looks like."""
-_COMMA = regex.compile(r"(?<=\d),(?=\d)")
-_DECIMAL_COMMA = regex.compile(r"(?:\d+|\d{1,3}(?:\.\d{3})+),(?!\d{3}$)\d+")
-_EITHER = regex.compile(r"\d{1,3},\d{3}")
+_COMMA = late_regex(r"(?<=\d),(?=\d)")
+_DECIMAL_COMMA = late_regex(r"(?:\d+|\d{1,3}(?:\.\d{3})+),(?!\d{3}$)\d+")
+_EITHER = late_regex(r"\d{1,3},\d{3}")
 _SWAPPED = str.maketrans(",.", ".,")
 
 

@@ -11,13 +11,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, cast, get_args
 
-import regex
 from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
 from textevolve.errors import InputError
 from textevolve.json_texts import is_mapping, is_sequence
 from textevolve.llm.model import Message
+from textevolve.loading import late_regex, regex
 from textevolve.texts.placeholders import ARGUMENT, COMMAND, find_expression, placeholder_pattern
 
 ChatRole: TypeAlias = Literal["system", "user", "assistant"]
@@ -29,11 +29,9 @@ of a list by its number from 0."""
 
 PATH = "a name, its field or its item ({name.field}, {name.0}), without a format, filter or loop"
 """The forms that a slot of a template may have, as error messages name them."""
-_BRACKETS = regex.compile(
-    r"\{\{?\s*([^\W\d][\w\p{M}]*)((?:\.\w+|\[\d+\]|\[(['\"])\w+\3\])+)\s*\}\}?"
-)
+_BRACKETS = late_regex(r"\{\{?\s*([^\W\d][\w\p{M}]*)((?:\.\w+|\[\d+\]|\[(['\"])\w+\3\])+)\s*\}\}?")
 """A value with a field or an item in brackets, as in Python and Jinja."""
-_SLOT = regex.compile(rf"{COMMAND}|{placeholder_pattern(NAME)}")
+_SLOT = late_regex(rf"{COMMAND}|{placeholder_pattern(NAME)}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,10 +17,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 
-import regex
-
 from textevolve.errors import InputError
 from textevolve.evaluation import Failure, empty_default
+from textevolve.loading import late_regex
 from textevolve.loops.attempt import StopReason, draw_by_score, stop_if_skipped
 from textevolve.loops.calibration.plan import SearchSpent
 from textevolve.loops.calibration.rewriting import (
@@ -42,10 +41,9 @@ from textevolve.texts.prose import OTHER_STOPS
 
 SHOTS = (2, 4, 8)
 """The possible numbers of demonstrations (few-shot examples) in a newly drawn set."""
-_PIECE = regex.compile(
-    r"(?:(?:[-*•]|\d+[.)])\s+)?\S.*?"
+_PIECE = late_regex(
+    r"(?V1)(?s)(?:(?:[-*•]|\d+[.)])\s+)?\S.*?"
     rf"(?:[.!?]+(?:\s+|\Z)|{OTHER_STOPS}+[\"'”’»)\]」』】》〉]*\s*|\n\s*|\Z)",
-    regex.DOTALL | regex.V1,
 )
 """A sentence or a line, with its bullet and the white space after it."""
 FEWEST_LABELLED = 4

@@ -15,8 +15,6 @@ from dataclasses import asdict
 from statistics import fmean
 from typing import Any, ClassVar, TypeAlias
 
-import numpy as np
-
 from textevolve.bench.labels import (
     HUMAN,
     LABEL,
@@ -31,6 +29,7 @@ from textevolve.errors import InputError
 from textevolve.evaluation import Case
 from textevolve.events import RecordsExpected
 from textevolve.ledger import log
+from textevolve.loading import np
 from textevolve.mappings import read_fields
 from textevolve.report import wording
 from textevolve.report.blocks import Column, Estimate, Note, Report, Table
