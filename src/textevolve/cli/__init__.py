@@ -10,6 +10,7 @@ have no score; 4 done, but a gate fails; 130 interrupted; 141 the reader of the 
 
 from __future__ import annotations
 
+import atexit
 import gc
 import sys
 
@@ -42,7 +43,8 @@ def main() -> None:
         except OSError as error:
             code = _fail_to_print(error) or code
 
-    gc.freeze()  # before it ends Python would look at all objects twice for garbage
+    # Python would look at all objects twice for garbage before it ends.
+    atexit.register(gc.freeze)
     sys.exit(state.exit_code(code))
 
 
