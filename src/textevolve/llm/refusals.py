@@ -474,7 +474,7 @@ def failure(
 def _too_long(name: str, refusal: Refusal, message: str) -> str:
     limit = refusal.limit
     if limit is None and (match := _LIMIT.search(refusal.message[:_READ])):
-        limit = int(match.group(1).replace(",", ""))
+        limit = _count(match[1])
     context_name = f"the model's context of {limit} tokens" if limit else "the model's context"
     hint = "shorten the input or the candidates, or take a model with a longer context"
     return f"{name}: the prompt does not fit into {context_name} ({message}); {hint}"
