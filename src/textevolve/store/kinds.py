@@ -56,7 +56,7 @@ from textevolve.store.resource_rows import (
     list_rows,
     mapping_of,
     match,
-    merge_spec,
+    merge_fields,
     namespace_id,
     require_free_name,
     require_row,
@@ -170,7 +170,7 @@ def update(
             raise InputError(f"{kind.noun} '{name}': its {field} cannot be changed{hint}")
 
     old = _read_spec(kind, row)
-    spec = merge_spec(old, changes)
+    spec = type(old)(**merge_fields(old.model_dump(), changes))
     kind.check(connection, namespace, spec)
     check_texts(spec)
     if spec == old:
