@@ -388,7 +388,7 @@ class ParsedChat:
     ends by asking for the next answer."""
 
     messages: tuple[dict[str, Any], ...]
-    add_generation_prompt: bool = False
+    add_generation_prompt: bool
 
 
 def parse_chat(format: ChatFormat, text: str) -> ParsedChat:
