@@ -12,6 +12,8 @@ from jinja2 import TemplateError, nodes
 from jinja2.ext import Extension, loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+from textevolve.llm.chat_formats.sources import JinjaTemplate
+
 FOLDER = Path(__file__).parent / "llm" / "chat_templates"
 TOKENS: dict[str, dict[str, str]] = json.loads((FOLDER / "tokens.json").read_text("utf-8"))
 
@@ -81,6 +83,12 @@ def published(name: str) -> Callable[..., str]:
     """Renders messages by a published template; raises TemplateError where it refuses them."""
     source, tokens = MORE.get(name) or ((FOLDER / f"{name}.jinja").read_text("utf-8"), name)
     return rendering(source, TOKENS[tokens])
+
+
+def published_jinja(name: str) -> JinjaTemplate:
+    """The same template for the product's own renderer."""
+    source = (FOLDER / f"{name}.jinja").read_bytes().decode()
+    return JinjaTemplate(source, TOKENS[name]["bos_token"], TOKENS[name]["eos_token"])
 
 
 def rendering(source: str, values: dict[str, str]) -> Callable[..., str]:

@@ -144,12 +144,12 @@ class RecordedMessage:
     what was thought before it. `others`: the number of parts that are only named, not shown."""
 
     role: str
-    name: str = ""
-    text: str = ""
-    thought: str = ""
-    calls: tuple[RecordedCall, ...] = ()
-    results: tuple[RecordedResult, ...] = ()
-    others: int = 0
+    name: str
+    text: str
+    thought: str
+    calls: tuple[RecordedCall, ...]
+    results: tuple[RecordedResult, ...]
+    others: int
 
 
 def fields_of(value: object) -> dict[str, Any]:
@@ -319,7 +319,7 @@ def _list_calls(fields: Mapping[str, Any]) -> list[Any]:
 class MessageParts:
     """The parts of a message's content, sorted by what they are."""
 
-    def __init__(self, describe: DescribePart = describe_part) -> None:
+    def __init__(self, describe: DescribePart) -> None:
         self.describe = describe
         self.texts: list[str] = []
         self.thoughts: list[str] = []
@@ -460,7 +460,7 @@ def _read_result(fields: Mapping[str, Any]) -> RecordedResult:
     )
 
 
-def result_parts(result: RecordedResult, describe: DescribePart = describe_part) -> MessageParts:
+def result_parts(result: RecordedResult, describe: DescribePart) -> MessageParts:
     """Return the parts of the content of a result. An object that is no picture is one text, its
     JSON, in which media are named. So are those in a text of JSON; without any it stays as it is.
     """

@@ -174,7 +174,7 @@ def matching_files(pattern: str) -> list[str]:
     if reach.folder is None:
         return []
     target = os.path.normpath(pattern)
-    depth = os.path.normpath(pattern).count("/")
+    depth = target.count("/")
     names: list[str] = []
 
     for file in reach.folder.rglob("*"):

@@ -159,14 +159,13 @@ class FirstResults:
         """
         if not isinstance(outcome, Failure):
             self.works = True
-        elif outcome.kind == "failed":
-            self.failures += 1
+            return
 
+        self.failures += outcome.kind == "failed"
         if self.stops and not self.works and self.failures >= FIRST_FAILURES:
-            reason = outcome.reason if isinstance(outcome, Failure) else ""
             raise FatalModelError(
                 f"{self.name}: each of the first {self.failures} calls failed, so the run stops;"
-                f" what was done is kept. The last: {reason}"
+                f" what was done is kept. The last: {outcome.reason}"
             )
 
 

@@ -8,7 +8,7 @@ import json
 
 import pytest
 
-from published import FOLDER, TOKENS
+from published import published_jinja
 from textevolve.errors import InputError
 from textevolve.llm.chat_formats.inference import parse_prompt
 from textevolve.llm.chat_formats.sources import JinjaTemplate
@@ -35,11 +35,6 @@ FAMILIES = [
 NO_SYSTEM = {"gemma"}
 
 
-def published(name):
-    source = (FOLDER / f"{name}.jinja").read_bytes().decode()
-    return JinjaTemplate(source, TOKENS[name]["bos_token"], TOKENS[name]["eos_token"])
-
-
 def check_way_back(template, messages, asks):
     prompt = template.render(messages, add_generation_prompt=asks)
     parsed = parse_prompt(template, prompt)
@@ -51,9 +46,9 @@ def check_way_back(template, messages, asks):
 @pytest.mark.parametrize("name", FAMILIES)
 def test_published_templates_parse(name):
     head = [] if name in NO_SYSTEM else [SYSTEM]
-    check_way_back(published(name), [*head, USER, ANSWER, USER], True)
-    check_way_back(published(name), [*head, USER, ANSWER], False)
-    check_way_back(published(name), [USER], True)
+    check_way_back(published_jinja(name), [*head, USER, ANSWER, USER], True)
+    check_way_back(published_jinja(name), [*head, USER, ANSWER], False)
+    check_way_back(published_jinja(name), [USER], True)
 
 
 @pytest.mark.parametrize("source", [XML, WORDS, DEFAULT])
@@ -66,11 +61,11 @@ def test_new_templates_parse(source):
 
 def test_reasoning_is_parsed():
     answer = {**ANSWER, "reasoning_content": "The moon pulls."}
-    check_way_back(published("qwen-3"), [USER, answer], False)
+    check_way_back(published_jinja("qwen-3"), [USER, answer], False)
 
 
 def test_other_prompts_are_refused():
-    template = published("qwen-3")
+    template = published_jinja("qwen-3")
     prompt = template.render([USER, ANSWER, USER], add_generation_prompt=True)
     with pytest.raises(InputError, match="not written by this chat template"):
         parse_prompt(JinjaTemplate(XML), prompt)

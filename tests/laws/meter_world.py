@@ -11,11 +11,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from hashlib import sha256
 from pathlib import Path
 from threading import Event
 from typing import Any
 
+from laws.registries import choose
 from textevolve.llm.testing import Answer, Fault, ScriptedBatches, ScriptedServer
 
 Body = Mapping[str, Any]
@@ -288,12 +288,6 @@ FAMILIES: Mapping[str, Mapping[str, Ending]] = {
     "other": {**USAGES, **UNSAID, **ATTEMPTS, **BROKEN},
 }
 ENDINGS: Mapping[str, Ending] = {**PAID, **USAGES, **UNSAID, **ATTEMPTS, **BROKEN}
-
-
-def choose(member: str, names: Iterable[str], number: int) -> list[str]:
-    """Return so many names for a member of a registry, drawn by the member's own name, so that a
-    new member moves no other."""
-    return sorted(names, key=lambda name: sha256(f"{member} {name}".encode()).digest())[:number]
 
 
 def choose_endings(member: str, numbers: Mapping[str, int]) -> list[str]:

@@ -7,12 +7,19 @@ itself; `matrix.check_members` fails by name where a law has no way to run it.
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from hashlib import sha256
 from typing import Any
 
 from textevolve.llm.testing import BatchFault, Fault
 
 Cli = Callable[..., Any]
+
+
+def choose(member: str, names: Iterable[str], number: int) -> list[str]:
+    """Return so many names for a member of a registry, drawn by the member's own name, so that a
+    new member moves no other."""
+    return sorted(names, key=lambda name: sha256(f"{member} {name}".encode()).digest())[:number]
 
 
 def list_kinds(cli: Cli) -> dict[str, dict[str, Any]]:

@@ -19,9 +19,8 @@ way says that a verdict is missing that stands where any reader finds it.
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from hashlib import sha256
 from typing import Any
 
 import pytest
@@ -49,7 +48,7 @@ from laws.guesses_ways import CHOICES, OBJECTS, SCRIPT_ERRORS, TEXTS, WAYS, spea
 from laws.guesses_world import BAD_TEXT, answer_study, form_of, judge_row, schema_of, wants_object
 from laws.judges import JUDGES, OPTIONS_OF_JUDGES, PLAIN, JudgeRecipe
 from laws.matrix import check_known, check_members, parametrize
-from laws.registries import list_judges
+from laws.registries import choose, list_judges
 from laws.studies import RECIPES, World, write_rows
 from laws.studies import SCORES as SCORES_FILE
 from textevolve.llm.testing import Answer
@@ -84,11 +83,6 @@ def write_settings(world: World, wire: str = "systemone") -> None:
     """Write the settings, with the protocol in which the provider `decider` answers."""
     text = SETTINGS.replace("URL", world.server.url).replace("WIRE", wire)
     (world.home / "textevolve.toml").write_text(text, encoding="utf-8")
-
-
-def draw(way: str, members: Iterable[str], count: int) -> list[str]:
-    """Return the members on which a way is tried. A new member takes few ways from the others."""
-    return sorted(members, key=lambda member: sha256(f"{way} {member}".encode()).digest())[:count]
 
 
 # Judges -----------------------------------------------------------------------------------------
@@ -174,13 +168,13 @@ def make_judge_cells() -> Mapping[str, tuple[str, str, str]]:
 
     for way in CHOICES:
         readers = {**READERS_OF_WORDS, **READERS_OF_LABELS}
-        for judge in readers if way == LISTED else draw(way, READERS_OF_WORDS, 1):
+        for judge in readers if way == LISTED else choose(way, READERS_OF_WORDS, 1):
             add(judge, "choice", way)
     for judge in READERS_OF_LABELS:
-        for way in draw(judge, CHOICES, WAYS_OF_LABELS):
+        for way in choose(judge, CHOICES, WAYS_OF_LABELS):
             add(judge, "choice", way)
     for way in filter(has_scores, OBJECTS):
-        for judge in draw(way, READERS_OF_OBJECTS, 1):
+        for judge in choose(way, READERS_OF_OBJECTS, 1):
             add(judge, "object", way)
     for way in ("numbers in two tokens", LISTED):
         add("single+readout=logprob-weighted", "object", way)
@@ -243,8 +237,8 @@ def make_study_cells() -> Mapping[str, tuple[str, str, str]]:
             ways = [way for way in WAYS[form] if fits(study, way)]
             readable = [way for way in ways if WAYS[form][way].readable]
             others_texts = [way for way in ways if not WAYS[form][way].readable]
-            drawn = draw(f"{study} {form}", readable, READABLE_WAYS)
-            drawn += draw(f"{study} {form}", others_texts, OTHER_WAYS)
+            drawn = choose(f"{study} {form}", readable, READABLE_WAYS)
+            drawn += choose(f"{study} {form}", others_texts, OTHER_WAYS)
             # Few kinds have truths or choices, so all these ways are tried there.
             drawn += [way for way in others_texts if way.startswith(("truths", "choices"))]
             for way in drawn:
@@ -342,7 +336,7 @@ def count_tries(bodies: Sequence[Mapping[str, Any]]) -> int:
 
 def make_schema_cells() -> Mapping[str, tuple[str, str]]:
     """Return the cells of refused schemas: the study and the refusal."""
-    pairs = [(draw(refusal, READERS_OF_SCHEMAS, 1)[0], refusal) for refusal in SCHEMA_REFUSALS]
+    pairs = [(choose(refusal, READERS_OF_SCHEMAS, 1)[0], refusal) for refusal in SCHEMA_REFUSALS]
     drawn = {study for study, _refusal in pairs}
     pairs += [(study, "OpenAI") for study in READERS_OF_SCHEMAS if study not in drawn]
     return {f"{study} / a schema refused / {refusal}": (study, refusal) for study, refusal in pairs}
@@ -366,7 +360,7 @@ def test_refused_schema_is_left_out(world, plain_run, cell):
 GENERATION_CELLS = {
     f"{study} / one failed generation / {refusal}": (study, refusal)
     for refusal in FAILED_GENERATIONS
-    for study in draw(refusal, READERS_OF_SCHEMAS, 3)
+    for study in choose(refusal, READERS_OF_SCHEMAS, 3)
 }
 
 
@@ -388,13 +382,13 @@ def make_field_cells() -> Mapping[str, tuple[str, str, str]]:
 
     def add(name: str, nest: str) -> None:
         studies = READERS_OF_SCHEMAS if name == "response_format" else SENDERS_OF_FIELDS
-        (study,) = draw(f"{name} {nest}", studies, 1)
+        (study,) = choose(f"{name} {nest}", studies, 1)
         cells[f"{study} / {name} refused / {nest}"] = (study, name, nest)
 
     for name in FIELD_REFUSALS:
         add(name, "as OpenAI does")
     for nest in NESTS:
-        for name in draw(nest, FIELD_REFUSALS, 1):
+        for name in choose(nest, FIELD_REFUSALS, 1):
             add(name, nest)
     return cells
 
@@ -451,7 +445,7 @@ def make_row_cells() -> Mapping[str, tuple[str, str]]:
     """Return the cells of a refused row: the study and the refusal."""
     pairs = [(study, "403 by a safety check") for study in PARTS]
     for refusal in ROW_REFUSALS:
-        pairs += [(study, refusal) for study in draw(refusal, PARTS, 1)]
+        pairs += [(study, refusal) for study in choose(refusal, PARTS, 1)]
     return {f"{study} / one row refused / {refusal}": (study, refusal) for study, refusal in pairs}
 
 
@@ -534,7 +528,7 @@ def test_refused_value_is_no_field(world, cell):
 # What `doctor` says -----------------------------------------------------------------------------
 
 DOCTOR_WAYS = 8
-DOCTOR_CELLS = {f"doctor / {way}": way for way in [LISTED, *draw("doctor", CHOICES, DOCTOR_WAYS)]}
+DOCTOR_CELLS = {f"doctor / {way}": way for way in [LISTED, *choose("doctor", CHOICES, DOCTOR_WAYS)]}
 
 
 @parametrize("guesses", "way", DOCTOR_CELLS, quick=1)
@@ -561,7 +555,7 @@ def make_decision_cells() -> Mapping[str, tuple[str, str, str]]:
     cells: dict[str, tuple[str, str, str]] = {}
     for way in ANSWERS:
         for wire in WIRES:
-            (judge,) = draw(f"{wire} {way}", DECIDERS, 1)
+            (judge,) = choose(f"{wire} {way}", DECIDERS, 1)
             cells[f"{judge} / {wire} / {way}"] = (judge, wire, way)
     return cells
 
@@ -607,7 +601,7 @@ READERS_OF_RECORDS = {"probe": 0.9, "decide": 0.9, "metric:exact": 1.0}
 def make_record_cells() -> Mapping[str, tuple[str, str]]:
     """Return the cells of recorded thoughts: the reader and the form. Recorded steps are tried on
     the forms that are texts."""
-    pairs = [(judge, name) for name in RECORDED for judge in draw(name, READERS_OF_RECORDS, 2)]
+    pairs = [(judge, name) for name in RECORDED for judge in choose(name, READERS_OF_RECORDS, 2)]
     pairs += [("nodes", name) for name in RECORDED if isinstance(RECORDED[name]["content"], str)]
     return {f"{reader} / recorded thoughts / {name}": (reader, name) for reader, name in pairs}
 
@@ -638,7 +632,9 @@ def test_recorded_thought_is_no_answer(world, cell):
 # Chats ------------------------------------------------------------------------------------------
 
 CHAT_WAYS = [way for way in TEXTS if way != "streamed unasked"]
-CHAT_CELLS = {f"chat / {way}": way for way in ["a closing tag alone", *draw("chat", CHAT_WAYS, 5)]}
+CHAT_CELLS = {
+    f"chat / {way}": way for way in ["a closing tag alone", *choose("chat", CHAT_WAYS, 5)]
+}
 
 
 @parametrize("guesses", "way", CHAT_CELLS, quick=0)

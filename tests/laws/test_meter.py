@@ -50,7 +50,6 @@ from laws.meter_world import (
     Bill,
     EndingScript,
     add_up,
-    choose,
     choose_endings,
     mark_journal,
     read_journal,
@@ -58,7 +57,7 @@ from laws.meter_world import (
     read_namespace,
     write_settings,
 )
-from laws.registries import BATCH_FAULTS, list_judges, list_kinds
+from laws.registries import BATCH_FAULTS, choose, list_judges, list_kinds
 from laws.studies import ADA, COLLECTIONS, RECIPES, WITHOUT_FILE, Recipe, answer
 from server.conftest import ask, serve  # noqa: F401
 from textevolve.llm.testing import BatchFault

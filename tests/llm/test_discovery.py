@@ -1,5 +1,7 @@
 from collections.abc import Iterator
 
+import pytest
+
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.discovery import SERVERS, discover_model, probe_endpoint
 from textevolve.llm.providers import PROVIDERS
@@ -16,8 +18,9 @@ def settings_of(**urls: str) -> Settings:
     return Settings(providers=providers)
 
 
-async def test_a_key_in_the_environment() -> None:
-    choice = await discover_model(settings_of(), {"OPENAI_API_KEY": "sk-1"})
+async def test_a_key_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-1")
+    choice = await discover_model(settings_of())
     assert choice.spec == f"openai/{PROVIDERS['openai'].default_model}"
     assert "OPENAI_API_KEY" in choice.reason
     assert "sk-1" not in choice.reason
@@ -29,15 +32,16 @@ async def test_a_server_that_answers() -> None:
         ScriptedServer(models=("other",)) as lmstudio,
     ):
         settings = settings_of(ollama=ollama.url, lmstudio=lmstudio.url)
-        choice = await discover_model(settings, {})
+        choice = await discover_model(settings)
         assert choice.spec == "ollama/qwen3:4b"
         assert ollama.url in choice.reason
-        choice = await discover_model(settings_of(lmstudio=lmstudio.url), {})
+        choice = await discover_model(settings_of(lmstudio=lmstudio.url))
         assert choice.spec == "lmstudio/other"
 
 
-async def test_local_weights_are_the_last_resort() -> None:
-    choice = await discover_model(settings_of(), {"ANTHROPIC_API_KEY": "sk-1"})
+async def test_local_weights_are_the_last_resort(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-1")
+    choice = await discover_model(settings_of())
     assert choice.spec == f"local/{PROVIDERS['local'].default_model}"
 
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import pytest
 
+from published import published_jinja
 from textevolve.errors import InputError
 from textevolve.llm.chat_formats.catalogue import (
     CHAT_FORMATS,
@@ -15,16 +13,6 @@ from textevolve.llm.chat_formats.catalogue import (
     detect_prompt,
 )
 from textevolve.llm.chat_formats.chat_format import render_chat
-from textevolve.llm.chat_formats.sources import JinjaTemplate
-
-FOLDER = Path(__file__).parent / "chat_templates"
-TOKENS: dict[str, dict[str, str]] = json.loads((FOLDER / "tokens.json").read_text("utf-8"))
-
-
-def published(name: str) -> JinjaTemplate:
-    source = (FOLDER / f"{name}.jinja").read_bytes().decode()
-    return JinjaTemplate(source, TOKENS[name]["bos_token"], TOKENS[name]["eos_token"])
-
 
 PUBLISHED = {
     "chatml": "chatml",
@@ -50,7 +38,7 @@ PUBLISHED = {
 
 @pytest.mark.parametrize(("name", "format"), PUBLISHED.items())
 def test_published_templates_are_recognised(name: str, format: str | None) -> None:
-    assert check_chat_template(published(name)).format == format
+    assert check_chat_template(published_jinja(name)).format == format
 
 
 @pytest.mark.parametrize("name", CHAT_FORMATS)

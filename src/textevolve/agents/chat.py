@@ -34,7 +34,7 @@ from textevolve.llm.prompts import count_tokens, draw_nonce, fence, load_templat
 from textevolve.llm.structured import describe_fault
 from textevolve.llm.wire import AnswerPiece, ask_streaming
 from textevolve.memory.recall import Memory, Recalled
-from textevolve.spans import NO_SPAN, Span, span
+from textevolve.spans import Span, span
 from textevolve.spec import Frozen
 from textevolve.texts.prose import join_lines
 
@@ -237,8 +237,8 @@ class Persona:
 
     agent: str
     text: str
-    user: str = ""
-    user_description: str = ""
+    user: str
+    user_description: str
 
 
 def _clean(text: str, nonce: str) -> str:
@@ -351,11 +351,11 @@ class ChatParts:
     today: str
     context: int
     asking: Request
-    exchange: tuple[Message, ...] = ()
-    recall: RecallFor | None = None
-    use: Callable[[Sequence[str], float], Awaitable[None]] | None = None
-    learner: Learner | None = None
-    tracing: Span = NO_SPAN
+    exchange: tuple[Message, ...]
+    recall: RecallFor | None
+    use: Callable[[Sequence[str], float], Awaitable[None]] | None
+    learner: Learner | None
+    tracing: Span
 
 
 class AgentChat:
@@ -367,9 +367,7 @@ class AgentChat:
         recalled: The memories that were recalled for the last message.
     """
 
-    def __init__(
-        self, parts: ChatParts, session: str = "", messages: Sequence[SessionMessage] = ()
-    ) -> None:
+    def __init__(self, parts: ChatParts, session: str, messages: Sequence[SessionMessage]) -> None:
         self.parts = parts
         self.session = session
         self.messages = list(messages)

@@ -314,7 +314,7 @@ async def open_chat(
 
 @asynccontextmanager
 async def open_namespace(
-    client: ClientOptions, name: str | None = None, *, create: bool = False, source: str = "Python"
+    client: ClientOptions, name: str | None, *, create: bool, source: str = "Python"
 ) -> AsyncGenerator[AsyncNamespace]:
     """Open a namespace, by default the one of the settings, which is created if it does not exist.
     `create`: create any other namespace, too. `source`: the caller, as shown by `runs list`.
@@ -339,7 +339,7 @@ async def open_namespace(
 
 
 def keep_namespace(
-    client: ClientOptions, name: str | None = None, *, create: bool = False, source: str = "Python"
+    client: ClientOptions, name: str | None, *, create: bool = False, source: str = "Python"
 ) -> Namespace:
     namespace = name or client.read_settings().namespace
     space = Namespace(

@@ -161,10 +161,10 @@ class Opener(ClientOptions):
     def _open_run(
         self,
         spec: StudySpec,
-        cases: Iterable[Any] | None = None,
-        objects: Mapping[str, object] = {},
+        cases: Iterable[Any] | None,
+        objects: Mapping[str, object],
         *,
-        name: str = "",
+        name: str,
         ordered: bool = True,
         ends: bool = False,
     ) -> AbstractAsyncContextManager[tuple[RunRecord, AsyncGenerator[Any]]]:

@@ -121,7 +121,7 @@ def decision_request(
 
     request = Request(
         messages=(Message("user", parts, images),),
-        questions=dump_questions(questions),
+        questions=write_text(list(map(asdict, questions))),
         max_tokens=1,
         seed=seed,
     )
@@ -129,12 +129,8 @@ def decision_request(
     return draw_sample(request, sample)
 
 
-def dump_questions(questions: Sequence[Question]) -> str:
-    """Return the questions as JSON text, in the form that a request holds."""
-    return write_text(list(map(asdict, questions)))
-
-
 def load_questions(text: str) -> tuple[Question, ...]:
+    """Read the questions that a request holds as JSON text."""
     return tuple(
         Question(
             question["name"],

@@ -51,15 +51,14 @@ class Choice:
     reason: str
 
 
-async def discover_model(settings: Settings, environ: Mapping[str, str] | None = None) -> Choice:
+async def discover_model(settings: Settings) -> Choice:
     """Return the model to use if the user names none, with the reason for this choice."""
-    environ = os.environ if environ is None else environ
     if settings.model:
         return Choice(settings.model, "it is configured")
     providers = known_providers(settings)
     for name, provider in providers.items():
         usable = provider.chats and provider.default_model and not provider.keyless
-        if usable and provider.key_env and environ.get(provider.key_env):
+        if usable and provider.key_env and os.environ.get(provider.key_env):
             return Choice(f"{name}/{provider.default_model}", f"{provider.key_env} is set")
 
     for name, models in await _ask_servers(providers):

@@ -38,7 +38,7 @@ class GgufHeader:
 
     trained_context: int | None
     cache_bytes_per_token: int
-    decision_type: str = ""
+    decision_type: str
 
     @property
     def decides(self) -> bool:

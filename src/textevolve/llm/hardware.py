@@ -84,7 +84,7 @@ def physical_cores() -> int:
     cores = {read_kernel(_CPUS / f"cpu{n}/{siblings}") or str(n) for n in allowed_cores()}
     quotas = filter(None, map(_quota, _groups("cpu")))
 
-    return max(1, int(min(len(cores), *quotas, len(cores))))
+    return max(1, int(min((len(cores), *quotas))))
 
 
 LOOKED = 0.2

@@ -60,7 +60,7 @@ class LocalServer:
     name: str
     base_url: str
     api_key: str = field(repr=False)
-    _shared: _Shared | None = field(default=None, repr=False)
+    _shared: _Shared | None = field(repr=False)
 
     def stop(self) -> None:
         """Release the server; the last release ends it and cuts calls in flight. May be called

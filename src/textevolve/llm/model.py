@@ -35,9 +35,9 @@ class Request:
         top_logprobs: The number of alternatives to return for each token; 0: no log-probabilities.
         embeds: Request the embedding of the last message; the response's text is then a JSON object
             with the vector, `{"embedding": [...]}`.
-        questions: Typed questions (yes or no, a choice, a level) about the last message, as JSON of
-            `decisions.dump_questions`; the response's text is then JSON with a probability for each
-            option.
+        questions: Typed questions (yes or no, a choice, a level) about the last message, as JSON
+            that `decisions.decision_request` writes; the response's text is then JSON with a
+            probability for each option.
         forced: The text that the answer must be, to read the log-probabilities of its tokens. An
             endpoint that cannot force tokens is sent `schema`, which allows only this text; the
             answer then follows the schema.

@@ -474,22 +474,26 @@ def failure(
 def _too_long(name: str, refusal: Refusal, message: str) -> str:
     limit = refusal.limit
     if limit is None and (match := _LIMIT.search(refusal.message[:_READ])):
-        limit = int(match.group(1).replace(",", ""))
+        limit = _count(match[1])
     context_name = f"the model's context of {limit} tokens" if limit else "the model's context"
-    hint = "shorten the input or the candidates, or take a model with a longer context"
-    return f"{name}: the prompt does not fit into {context_name} ({message}); {hint}"
+    return (
+        f"{name}: the prompt does not fit into {context_name} ({message}); shorten the input or the"
+        " candidates, or take a model with a longer context"
+    )
 
 
 def decides_only(name: str, message: str) -> CapabilityError:
-    hint = "use it as a decider, and name a chat model to write texts"
     return CapabilityError(
-        f"{name}: this is a decision model, it does not chat ({message}); {hint}"
+        f"{name}: this is a decision model, it does not chat ({message}); use it as a decider, and"
+        " name a chat model to write texts"
     )
 
 
 def no_images(name: str, message: str) -> CapabilityError:
-    hint = "name a model that does, or judge without the images"
-    return CapabilityError(f"{name}: this model takes no images ({message}); {hint}")
+    return CapabilityError(
+        f"{name}: this model takes no images ({message}); name a model that does, or judge without"
+        " the images"
+    )
 
 
 def check_request_fits(endpoint: Endpoint, request: Request) -> None:
@@ -511,8 +515,10 @@ def check_request_fits(endpoint: Endpoint, request: Request) -> None:
 
 
 def embeds_only(name: str) -> CapabilityError:
-    hint = "name it as the embedder, and name a chat model to write or judge texts"
-    return CapabilityError(f"{name}: this model embeds texts, it does not chat; {hint}")
+    return CapabilityError(
+        f"{name}: this model embeds texts, it does not chat; name it as the embedder, and name a"
+        " chat model to write or judge texts"
+    )
 
 
 def without_logprobs(name: str, message: str) -> CapabilityError:

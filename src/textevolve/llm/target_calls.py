@@ -124,16 +124,13 @@ def describe_targets(
         InputError: a target is named in a request to a server, which calls none.
     """
     check_targets(targets)
-    described: Any = [target.model_dump(mode="json", exclude_defaults=True) for target in targets]
-    callees = {target.label: identify_target(target, objects) for target in targets}
     if not targets:
         return {}
+    described: Any = [target.model_dump(mode="json", exclude_defaults=True) for target in targets]
     facts = {"targets": described, "target_version": version}
-    known_callees = drop_empty(callees)
-    if known_callees:
-        facts["callees"] = known_callees
+    callees = {target.label: identify_target(target, objects) for target in targets}
 
-    return facts
+    return facts | drop_empty({"callees": drop_empty(callees)})
 
 
 def identify_target(target: Target, objects: Mapping[str, object]) -> str:

@@ -203,7 +203,7 @@ def list_alternatives(token: TokenLogprobs) -> list[tuple[str, float]]:
     Raises:
         AnswerError: the probabilities are no distribution.
     """
-    alternatives = [(text, logprob) for text, logprob in token.top]
+    alternatives = list(token.top)
     if token.token not in dict(alternatives):
         alternatives.append((token.token, token.logprob))
     if _sum(alternatives) > 1 + LARGEST_EXCESS:

@@ -84,7 +84,7 @@ class TransferProgress:
     source: str
     done: int
     total: int
-    note: str = ""
+    note: str
 
 
 ReportProgress = Callable[[TransferProgress], None]
@@ -324,8 +324,8 @@ class WeightsRow:
     licence: str
     state: WeightsState
     sha256: str | None
-    note: str = ""
-    decides: bool = False
+    note: str
+    decides: bool
     embeds: bool = False
 
 

@@ -50,11 +50,13 @@ from textevolve.store.resource_rows import (
     check_texts,
     delete_where,
     fetch_all,
+    fetch_one,
     insert_row,
     insert_rows,
     list_rows,
     mapping_of,
-    merge_spec,
+    match,
+    merge_fields,
     namespace_id,
     require_free_name,
     require_row,
@@ -168,7 +170,7 @@ def update(
             raise InputError(f"{kind.noun} '{name}': its {field} cannot be changed{hint}")
 
     old = _read_spec(kind, row)
-    spec = merge_spec(old, changes)
+    spec = type(old)(**merge_fields(old.model_dump(), changes))
     kind.check(connection, namespace, spec)
     check_texts(spec)
     if spec == old:
@@ -316,8 +318,7 @@ def list_memory_texts(
 
 def ensure_namespace(connection: Connection, name: str) -> None:
     """Create a namespace unless it exists."""
-    table = tables.namespaces
-    if connection.execute(select(table.c.id).where(table.c.name == name)).first() is None:
+    if fetch_one(connection, tables.namespaces, name=name) is None:
         create(connection, NAMESPACES, "", NamespaceSpec(name=name))
 
 
@@ -408,21 +409,21 @@ def _erase_namespace(connection: Connection, row: Row[Any]) -> None:
 
 def _erase_agent(connection: Connection, row: Row[Any]) -> None:
     """Delete an agent's chats; its memories stay where they are."""
-    chats = select(tables.sessions.c.id).where(tables.sessions.c.agent_id == row.id)
-    delete_where(connection, tables.messages, session_id=chats)
-    delete_where(connection, tables.sessions, agent_id=row.id)
+    _delete_chats(connection, agent_id=row.id)
 
 
 def _erase_user(connection: Connection, row: Row[Any]) -> None:
     """Delete a user's chats and erase the memories of the user: another user of this name would
     continue and recall them."""
-    owned = (tables.sessions.c.namespace_id == row.namespace_id, tables.sessions.c.user == row.name)
-    chats = select(tables.sessions.c.id).where(*owned)
+    _delete_chats(connection, namespace_id=row.namespace_id, user=row.name)
+    erase_user_memories(connection, row.namespace, row.name)
+
+
+def _delete_chats(connection: Connection, **owner: str) -> None:
+    """Delete the chats whose columns have these values, with their messages."""
+    chats = select(tables.sessions.c.id).where(*match(tables.sessions, owner))
     delete_where(connection, tables.messages, session_id=chats)
-    delete_where(connection, tables.sessions, namespace_id=row.namespace_id, user=row.name)
-    spaces = tables.namespaces.c
-    space = select(spaces.name).where(spaces.id == row.namespace_id)
-    erase_user_memories(connection, connection.execute(space).scalar_one(), row.name)
+    delete_where(connection, tables.sessions, **owner)
 
 
 NAMESPACES = Kind(

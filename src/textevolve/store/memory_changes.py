@@ -41,11 +41,12 @@ from textevolve.store.memory_rows import (
     IndexEntry,
     SearchIndex,
     chunks,
+    collection_of,
     find_memories,
-    read_collection,
 )
 from textevolve.store.resource_rows import (
     delete_where,
+    fetch_all,
     fetch_one,
     insert_rows,
     namespace_id,
@@ -359,20 +360,19 @@ def search_of(connection: Connection) -> SearchIndex:
     return memory_search_postgres if is_postgres(connection) else memory_search_sqlite
 
 
-def _list_seqs(connection: Connection, collection_id: str) -> list[int]:
-    seqs = select(memories.c.seq).where(memories.c.collection_id == collection_id)
-    return list(connection.execute(seqs).scalars())
+def _select_seqs(collection_id: str) -> Select[Any]:
+    return select(memories.c.seq).where(memories.c.collection_id == collection_id)
 
 
 def erase_user_memories(connection: Connection, namespace: str, user: str) -> None:
     """Erase all memories of a user in the collections of a namespace."""
     space = namespace_id(connection, namespace)
     rows = connection.execute(select_user_memories(space, user)).all()
+    ids = list({row.collection_id for row in rows})
 
-    for collection_id in dict.fromkeys(row.collection_id for row in rows):
-        name = select(collections.c.name).where(collections.c.id == collection_id)
-        collection = read_collection(connection, namespace, connection.execute(name).scalar_one())
-        changes = [Forget(row.id, True) for row in rows if row.collection_id == collection_id]
+    for stored in fetch_all(connection, collections, id=ids):
+        collection = collection_of(stored, namespace)
+        changes = [Forget(row.id, True) for row in rows if row.collection_id == stored.id]
         now = max(time(), collection.changed)
         Transaction(connection, space, collection, collection.version + 1, now).apply(changes, None)
 
@@ -386,8 +386,8 @@ def select_user_memories(space: str, user: str) -> Select[Any]:
 
 def erase_collection(connection: Connection, row: Row[Any]) -> None:
     """Delete everything that belongs to the collection of a row, with its index entries."""
-    search_of(connection).erase(connection, _list_seqs(connection, row.id))
-    seqs = select(memories.c.seq).where(memories.c.collection_id == row.id)
+    seqs = _select_seqs(row.id)
+    search_of(connection).erase(connection, connection.execute(seqs).scalars().all())
     for table in (embeddings, token_vectors, relations, uses):
         delete_where(connection, table, seq=seqs)
     for table in (mentions, sources, versions, memories):
@@ -423,7 +423,7 @@ def move_collection(
         if fault := find_vector_fault(vectors[row.id], dimension):
             raise InputError(f"collection {collection.full_name}: memory {row.id}: {fault}")
 
-    seqs = _list_seqs(connection, collection.id)
+    seqs = connection.execute(_select_seqs(collection.id)).scalars().all()
     search_of(connection).erase(connection, seqs)
     for chunk in chunks(seqs):
         delete_where(connection, token_vectors, seq=chunk)

@@ -16,7 +16,6 @@ from typing import Any, Literal, TypeAlias
 from sqlalchemy import ColumnElement, func, literal, select
 from sqlalchemy.engine import Connection, Row
 
-from textevolve.evaluation import empty_default
 from textevolve.mappings import map_values
 from textevolve.store.dialects import insert_into
 from textevolve.store.documents import (
@@ -95,9 +94,9 @@ class Standing:
     each variant, in the order in which the variants first appeared; a run without variants has one
     with an empty name. `revision`: the latest revision of its records."""
 
-    statuses: Mapping[str, int] = empty_default(dict)
-    scores: Mapping[str, VariantScore] = empty_default(dict)
-    revision: int = 0
+    statuses: Mapping[str, int]
+    scores: Mapping[str, VariantScore]
+    revision: int
 
     @property
     def variants(self) -> tuple[str, ...]:

@@ -25,8 +25,6 @@ from textevolve.store import tables
 from textevolve.store.dialects import insert_into
 
 R = TypeVar("R")
-S = TypeVar("S", bound=BaseModel)
-
 
 PARENTS = {"namespaces": "agents", "users": "agents", "collections": "memories"}
 """The group of commands that contains another group."""
@@ -251,17 +249,13 @@ def build(cls: type[R], values: Mapping[str, Any]) -> R:
     return cls(**{field.name: values[field.name] for field in fields(cls)})  # pyright: ignore[reportArgumentType]
 
 
-def merge_spec(spec: S, changes: Mapping[str, Any]) -> S:
-    """Return a specification with some fields changed, including fields of nested
+def merge_fields(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a specification with some of them changed, including fields of nested
     specifications."""
-    return type(spec)(**_merge(spec.model_dump(), changes))
-
-
-def _merge(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
     merged = dict(old)
     for name, value in new.items():
         both = isinstance(merged.get(name), dict) and is_mapping(value)
-        merged[name] = _merge(merged[name], value) if both else value
+        merged[name] = merge_fields(merged[name], value) if both else value
     return merged
 
 

@@ -161,9 +161,7 @@ class StoredSessions:
     def erase(self, connection: Connection, id: str, position: int) -> None:
         """Replace the text of a message, and the title if it is the beginning of this text."""
         session = self._find(connection, id)
-        row = fetch_one(connection, _messages, session_id=id, position=position)
-        if row is None:
-            raise NotFoundError(f"session {id}: has no message {position}")
+        row = _require_message(connection, id, position)
         erased = {"text": tables.ERASED}
         update_where(connection, _messages, erased, session_id=id, position=position)
         if session.title and session.title == title_of(row.text):
@@ -175,9 +173,7 @@ class StoredSessions:
     ) -> None:
         """Store whether memories were created from the turn whose answer has this position."""
         self._require(connection, id)
-        row = fetch_one(connection, _messages, session_id=id, position=position)
-        if row is None:
-            raise InputError(f"session {id}: has no message {position}")
+        row = _require_message(connection, id, position)
         details = _dump(_message(row).details.model_copy(update={"learning": learning}))
         update_where(connection, _messages, {"details": details}, session_id=id, position=position)
 
@@ -283,6 +279,13 @@ def _replace_interrupted(connection: Connection, row: Mapping[str, Any]) -> bool
     if there is None or not _message(there).details.interrupted:
         return False
     return update_where(connection, _messages, row, **place, details=there.details) > 0
+
+
+def _require_message(connection: Connection, id: str, position: int) -> Row[Any]:
+    row = fetch_one(connection, _messages, session_id=id, position=position)
+    if row is None:
+        raise NotFoundError(f"session {id}: has no message {position}")
+    return row
 
 
 def _message(row: Row[Any]) -> SessionMessage:

@@ -539,7 +539,7 @@ def check(location: StoreLocation, salvage: Path | None = None) -> Findings:
         if salvage is not None:
             return _salvage(file, salvage.expanduser().absolute())
         findings = _check_file(file)
-        fault = "" if findings.unreadable else file.find_index_fault()
+        fault = "" if findings.unreadable else find_index_fault(file.raw)
 
     if not fault:
         return findings
@@ -647,9 +647,9 @@ class _DamagedFile:
     empty without one. `gaps`: the number of unreadable places in each table."""
 
     def __init__(self, raw: sqlite3.Connection, complaint: str) -> None:
-        self._raw = raw
+        self.raw = raw
         self.complaint = complaint
-        self._raw.row_factory = sqlite3.Row
+        self.raw.row_factory = sqlite3.Row
         self.gaps: Counter[str] = Counter()
 
     def check_revision(self, path: Path) -> None:
@@ -661,7 +661,7 @@ class _DamagedFile:
         """
         row = None
         with suppress(sqlite3.Error, *DAMAGES):
-            row = self._raw.execute("SELECT version_num FROM alembic_version").fetchone()
+            row = self.raw.execute("SELECT version_num FROM alembic_version").fetchone()
         revision = str(row[0]) if row else self._find_unknown() or tables.REVISION
         if revision != tables.REVISION and revision not in OLDER_REVISIONS:
             raise StoreError(
@@ -674,14 +674,10 @@ class _DamagedFile:
         """Return a column that this version does not know; empty if there is none."""
         with suppress(sqlite3.Error, *DAMAGES):
             for table in tables.metadata.sorted_tables:
-                for row in self._raw.execute(f"PRAGMA table_info({table.name})").fetchall():
+                for row in self.raw.execute(f"PRAGMA table_info({table.name})").fetchall():
                     if row["name"] not in table.columns:
                         return f"with the column {table.name}.{row['name']}"
         return ""
-
-    def find_index_fault(self) -> str:
-        """Return the fault of the index of the memories' words; empty if there is none."""
-        return find_index_fault(self._raw)
 
     def read_rows(self, table: Table) -> Iterator[dict[str, Any]]:
         """Yield the readable rows of a table: from the beginning up to the first unreadable place,
@@ -694,7 +690,7 @@ class _DamagedFile:
             queries = [forwards, f"{forwards} DESC"]
         for query in queries:
             try:
-                for row in self._raw.execute(query, (last,)):
+                for row in self.raw.execute(query, (last,)):
                     values = dict(row)
                     last = values["number"]
                     yield {column.name: values[column.name] for column in table.columns}

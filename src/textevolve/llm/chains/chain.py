@@ -104,10 +104,11 @@ class Chain:
         try:
             self.steps = _check_steps(steps)
             self.inputs = _typed(inputs or ())
-            if wrong := [
-                input_name for input_name in self.inputs if not str(input_name).isidentifier()
-            ]:
-                raise InputError(f"an input has a name such as 'question', not {wrong[0]!r:.40}")
+            for input_name in self.inputs:
+                if not str(input_name).isidentifier():
+                    raise InputError(
+                        f"an input has a name such as 'question', not {input_name!r:.40}"
+                    )
 
             produced = check_names(steps, self.inputs, is_open=inputs is None)
             self.outputs = _take_outputs(
@@ -182,7 +183,7 @@ class Chain:
             )
 
         try:
-            return {name: _check(name, kind, values[name]) for name, kind in self.inputs.items()}
+            return _check_all(self.inputs, values)
         except ValueError as error:
             raise InputError(f"chain '{self.name}': the input {error}") from None
 
@@ -193,7 +194,7 @@ class Chain:
             AnswerError: an output has another type.
         """
         try:
-            return {name: _check(name, kind, values[name]) for name, kind in self.outputs.items()}
+            return _check_all(self.outputs, values)
         except ValueError as error:
             raise AnswerError(f"chain '{self.name}': the output {error}") from None
 
@@ -419,6 +420,11 @@ def _take_outputs(expected: Mapping[str, Any], produced: Mapping[str, Any]) -> d
             raise InputError(f"no step makes the output '{name}'{suggest(name, tuple(produced))}")
 
     return {name: produced[name] if kind is None else kind for name, kind in expected.items()}
+
+
+def _check_all(types: Mapping[str, Any], values: Values) -> dict[str, Any]:
+    """Return the values that have a type, each as `_check` does."""
+    return {name: _check(name, kind, values[name]) for name, kind in types.items()}
 
 
 def _check(name: str, kind: Any, value: Any) -> Any:

@@ -26,6 +26,7 @@ from textevolve.errors import InputError
 from textevolve.llm.chains.chain import ChainDoor, ModelDoor
 from textevolve.llm.chains.chat_template import check_role
 from textevolve.llm.chains.scope import PromptTrial, PromptUse
+from textevolve.llm.chains.steps import SAMPLING
 from textevolve.llm.model import Message, Request, Response
 from textevolve.mappings import read_fields
 
@@ -76,20 +77,19 @@ class JournaledChatModel(BaseChatModel):
 
     @property
     def _identifying_params(self) -> dict[str, Any]:
-        params = {"temperature": self.temperature, "max_tokens": self.max_tokens, "seed": self.seed}
-        return {"model": self.door.name, **params}
+        return {"model": self.door.name, **read_fields(self, *SAMPLING)}
 
     def _request(
         self, messages: Sequence[BaseMessage], stop: list[str] | None, options: Mapping[str, Any]
     ) -> Request:
-        names = ("temperature", "max_tokens", "seed")
-        refused = [*(["stop"] if stop else []), *(name for name in options if name not in names)]
+        unknown = (name for name in options if name not in SAMPLING)
+        refused = [*(["stop"] if stop else []), *unknown]
         if refused:
             raise InputError(
                 f"{self.door.name}: this LangChain model does not support the option '{refused[0]}'"
             )
 
-        defaults = read_fields(self, *names)
+        defaults = read_fields(self, *SAMPLING)
 
         return Request(messages=tuple(map(_take_message, messages)), **{**defaults, **options})
 

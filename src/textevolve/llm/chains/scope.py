@@ -114,7 +114,7 @@ class ChainContext:
     """
 
     model_of: Callable[[str], Model]
-    default_model: str = ""
+    default_model: str
     listener: Listener = silence
     case: str = ""
     rehearsed: bool = False

@@ -1,6 +1,7 @@
-"""The known chat formats by name, as the published template of each model family writes them.
+"""The known chat formats by name (data in `catalogue.yaml`), and which of them a template or a
+prompt is in.
 
-This module has only the descriptions; `chat_format` uses them. docs/models.md has the table.
+`chat_format` uses the descriptions. docs/models.md has the table.
 """
 
 from __future__ import annotations
@@ -11,284 +12,26 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from textevolve.errors import InputError, NotFoundError
 from textevolve.llm.chat_formats.chat_format import (
     ChatFormat,
-    SystemTurn,
-    Thoughts,
-    Trim,
-    TurnMarkers,
     parse_chat,
     render_chat,
 )
 from textevolve.llm.chat_formats.sources import JinjaTemplate
 from textevolve.spec import suggest
+from textevolve.texts.yaml_lines import load_shipped
 
-_MISTRAL = ("[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]", "[TOOL_CALLS]", "[TOOL_RESULTS]")
-_MISTRAL_MARKERS = (*_MISTRAL, "[/TOOL_RESULTS]")
-_QWEN_TOOLS = ("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>")
-_QWEN: Mapping[str, Any] = {
-    "stop": ("<|im_end|>", "<|endoftext|>"),
-    "more_markers": ("<|endoftext|>", *_QWEN_TOOLS),
-}
-_DEEPSEEK = ("<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>")
-_DEEPSEEK_MARKERS = tuple(
-    f"<｜tool▁{part}｜>"
-    for part in (
-        "calls▁begin",
-        "calls▁end",
-        "call▁begin",
-        "call▁end",
-        "sep",
-        "outputs▁begin",
-        "outputs▁end",
-        "output▁begin",
-        "output▁end",
-    )
-)
-"""The control tokens of DeepSeek's formats for tool calls, with which a text could forge a call or
-its result."""
-_LLAMA_3: Mapping[str, Any] = {
-    "opening": "<|start_header_id|>{}<|end_header_id|>\n\n",
-    "closing": "<|eot_id|>",
-    "trim": "both",
-    "bos": "<|begin_of_text|>",
-    "writes_bos": True,
-    "more_markers": ("<|eom_id|>", "<|python_tag|>"),
-}
-_GEMMA: Mapping[str, Any] = {
-    "opening": "<start_of_turn>{}\n",
-    "closing": "<end_of_turn>\n",
-    "roles": ("", "user", "model"),
-    "trim": "both",
-    "bos": "<bos>",
-    "writes_bos": True,
-    "eos": "<eos>",
-    "alternate": True,
-}
-
-
-def _turn(before: str, after: str, trim: Trim = "none") -> TurnMarkers:
-    return TurnMarkers(before=before, after=after, trim=trim)
-
-
-def _marked(
-    name: str,
-    title: str,
-    opening: str = "<|im_start|>{}\n",
-    closing: str = "<|im_end|>\n",
-    roles: tuple[str, str, str] = ("system", "user", "assistant"),
-    trim: Trim = "none",
-    system_options: Mapping[str, Any] = MappingProxyType({}),
-    **more: Any,
-) -> ChatFormat:
-    """Return a format whose messages all begin with `opening`, which has the name of the role, and
-    end with `closing`; by default those of ChatML. `system_options`: other fields of the system
-    message. `more`: other fields of the format."""
-    system, user, assistant = map(opening.format, roles)
-    marks: dict[str, Any] = {"before": system, "after": closing, "trim": trim, "later": True}
-    eos = closing.strip()
-    fields: dict[str, Any] = {
-        "system": SystemTurn(**{**marks, **system_options}),
-        "user": _turn(user, closing, trim),
-        "assistant": _turn(assistant, closing, trim),
-        "generation": assistant,
-        "eos": eos,
-        "stop": (eos,),
+CHAT_FORMATS: Mapping[str, ChatFormat] = MappingProxyType(
+    {
+        format.name: format
+        for format in TypeAdapter(list[ChatFormat]).validate_python(
+            load_shipped("textevolve.llm", "chat_formats/catalogue.yaml")
+        )
     }
-
-    return ChatFormat(name=name, title=title, **(fields | more))
-
-
-def _mistral(name: str, title: str, space: str, **more: Any) -> ChatFormat:
-    fields: dict[str, Any] = {
-        "bos": "<s>",
-        "writes_bos": True,
-        "eos": "</s>",
-        "system": SystemTurn(before="", after="\n\n", placement="last-user"),
-        "user": _turn(f"[INST]{space}", "[/INST]"),
-        "assistant": _turn(space, "</s>"),
-        "alternate": True,
-        "stop": ("</s>",),
-        "more_markers": _MISTRAL_MARKERS,
-    }
-
-    return ChatFormat(name=name, title=title, **(fields | more))
-
-
-def _worded(
-    name: str,
-    title: str,
-    user: TurnMarkers,
-    assistant: str,
-    system: SystemTurn,
-    ends: tuple[str, str] = ("<s>", "</s>"),
-    **more: Any,
-) -> ChatFormat:
-    """Return a format in which a word names the speaker, and the system message comes first without
-    a mark. `ends`: the tokens that begin a prompt and end an answer."""
-    bos, eos = ends
-    fields: dict[str, Any] = {"generation": assistant.strip(), "stop": (eos,)} | more
-    turns: dict[str, Any] = {"user": user, "assistant": _turn(assistant, eos), "system": system}
-    return ChatFormat(name=name, title=title, bos=bos, writes_bos=True, eos=eos, **turns, **fields)
-
-
-def _prefix(after: str, default: str | None = None) -> SystemTurn:
-    return SystemTurn(before="", after=after, placement="prefix", default=default)
-
-
-_TABLE: tuple[ChatFormat, ...] = (
-    _marked("chatml", "ChatML: OpenHermes, Yi, many fine-tuned models"),
-    ChatFormat(
-        name="llama-2",
-        title="Llama 2 Chat",
-        bos="<s>",
-        eos="</s>",
-        system=SystemTurn(
-            before="<<SYS>>\n",
-            after="\n<</SYS>>\n\n",
-            placement="first-user",
-            joined_trim="whole",
-        ),
-        user=_turn("<s>[INST] ", " [/INST]", "both"),
-        assistant=_turn(" ", " </s>", "both"),
-        alternate=True,
-        stop=("</s>",),
-    ),
-    _marked("llama-3", "Llama 3 Instruct", stop=("<|eot_id|>", "<|end_of_text|>"), **_LLAMA_3),
-    _marked(
-        "llama-3.1",
-        "Llama 3.1, 3.2 and 3.3 Instruct",
-        system_options={
-            "preamble": "Cutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\n",
-            "default": "",
-        },
-        stop=("<|eot_id|>", "<|eom_id|>", "<|end_of_text|>"),
-        **_LLAMA_3,
-    ),
-    _mistral(
-        "mistral-v1",
-        "Mistral 7B Instruct v0.1 and v0.2, Mixtral",
-        " ",
-        system=SystemTurn(before="", after="\n\n", placement="first-user"),
-        user=_turn(" [INST] ", " [/INST]"),
-        more_markers=(),
-    ),
-    _mistral(
-        "mistral-v3",
-        "Mistral 7B Instruct v0.3, Mistral Large 2407, Mixtral 8x22B",
-        " ",
-        assistant=_turn(" ", "</s>", "both"),
-    ),
-    _mistral("mistral-v3-tekken", "Mistral NeMo 2407, Pixtral 2409", ""),
-    _mistral(
-        "mistral-v7",
-        "Mistral Large 2411",
-        " ",
-        system=SystemTurn(before="[SYSTEM_PROMPT] ", after="[/SYSTEM_PROMPT]", later=True),
-        alternate=False,
-        more_markers=(),
-    ),
-    _mistral(
-        "mistral-v7-tekken",
-        "Mistral Small 2501 and 2503",
-        "",
-        system=SystemTurn(before="[SYSTEM_PROMPT]", after="[/SYSTEM_PROMPT]", later=True),
-        alternate=False,
-        more_markers=(),
-    ),
-    _marked("gemma", "Gemma and Gemma 2", system=None, **_GEMMA),
-    _marked(
-        "gemma-3",
-        "Gemma 3",
-        system=SystemTurn(before="", after="\n\n", placement="first-user"),
-        more_markers=("<start_of_image>", "<end_of_image>"),
-        **_GEMMA,
-    ),
-    _marked(
-        "phi-3",
-        "Phi-3 and Phi-3.5",
-        "<|{}|>\n",
-        "<|end|>\n",
-        system_options={"written_empty": False},
-        bos="<s>",
-        eos="<|endoftext|>",
-        ending="<|endoftext|>",
-        stop=("<|end|>", "<|endoftext|>"),
-    ),
-    _marked("phi-4", "Phi-4", "<|im_start|>{}<|im_sep|>", "<|im_end|>", bos="<|endoftext|>"),
-    _marked(
-        "qwen-2.5",
-        "Qwen 2.5, Qwen 2.5 Coder",
-        system_options={
-            "default": "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."
-        },
-        **_QWEN,
-    ),
-    _marked("qwen-3", "Qwen 3", thoughts=Thoughts(strip="\n", wrap=True), **_QWEN),
-    _worded(
-        "deepseek-v2",
-        "DeepSeek V2 Chat, V2.5",
-        _turn("User: ", "\n\n"),
-        "Assistant: ",
-        _prefix("\n\n"),
-        _DEEPSEEK,
-    ),
-    _worded(
-        "deepseek-v3",
-        "DeepSeek V3 and R1",
-        _turn("<｜User｜>", ""),
-        "<｜Assistant｜>",
-        _prefix(""),
-        _DEEPSEEK,
-        thoughts=Thoughts(),
-        more_markers=_DEEPSEEK_MARKERS,
-    ),
-    _marked(
-        "command-r",
-        "Command R and R+",
-        "<|START_OF_TURN_TOKEN|><|{}_TOKEN|>",
-        "<|END_OF_TURN_TOKEN|>",
-        ("SYSTEM", "USER", "CHATBOT"),
-        "both",
-        {"trim": "none", "later": False},
-        bos="<BOS_TOKEN>",
-        writes_bos=True,
-        alternate=True,
-    ),
-    _worded(
-        "alpaca",
-        "Alpaca",
-        _turn("### Instruction:\n", ""),
-        "### Response:\n",
-        _prefix(""),
-        separator="\n\n",
-        generation="\n\n### Response:\n",
-        stop=("</s>", "### Instruction:"),
-        more_markers=("### Input:",),
-    ),
-    _worded(
-        "vicuna",
-        "Vicuna 1.1 and 1.5",
-        _turn("USER: ", " "),
-        "ASSISTANT: ",
-        _prefix(
-            " ",
-            "A chat between a curious user and an artificial intelligence assistant. The assistant"
-            " gives helpful, detailed, and polite answers to the user's questions.",
-        ),
-        stop=("</s>", "USER:"),
-    ),
-    _marked(
-        "zephyr",
-        "Zephyr, TinyLlama Chat, StableLM Zephyr",
-        "<|{}|>\n",
-        "</s>\n",
-        bos="<s>",
-    ),
 )
-
-CHAT_FORMATS: Mapping[str, ChatFormat] = MappingProxyType({f.name: f for f in _TABLE})
 
 
 def chat_format(name: str) -> ChatFormat:

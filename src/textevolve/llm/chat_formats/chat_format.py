@@ -151,11 +151,6 @@ def join_text_parts(content: Any, place: int) -> str:
     return "".join(texts)
 
 
-def as_json(value: Any, indent: int | None = None) -> str:
-    """Serialize a value as JSON in the style of the `tojson` filter in published chat templates."""
-    return json.dumps(value, ensure_ascii=False, indent=indent)
-
-
 @lru_cache(maxsize=256)
 def _loose(markers: tuple[str, ...]) -> re.Pattern[str]:
     """Return a pattern for the markers that allows any number of joiners after the first
@@ -353,7 +348,8 @@ def render_chat(
 def to_jinja(format: ChatFormat) -> str:
     """Return a Jinja chat template that renders the same text as `render_chat` with markers kept,
     and refuses the same conversations. A template cannot break up markers inside texts."""
-    return f"{{%- set f = {as_json(format.plain)} -%}}\n{_source()}"
+    description = json.dumps(format.plain, ensure_ascii=False)
+    return f"{{%- set f = {description} -%}}\n{_source()}"
 
 
 @cache
@@ -366,7 +362,6 @@ def _compiled() -> Callable[..., str]:
     import jinja2
 
     environment = jinja2.Environment(autoescape=False)  # plain text: escaping would alter it
-    environment.filters["tojson"] = as_json
     names: dict[str, Any] = environment.globals
     names["raise_exception"] = _raise_refusal
     return environment.from_string(_source()).render
@@ -393,7 +388,7 @@ class ParsedChat:
     ends by asking for the next answer."""
 
     messages: tuple[dict[str, Any], ...]
-    add_generation_prompt: bool = False
+    add_generation_prompt: bool
 
 
 def parse_chat(format: ChatFormat, text: str) -> ParsedChat:
