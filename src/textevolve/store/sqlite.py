@@ -10,12 +10,13 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import closing
-from functools import lru_cache
+from contextlib import ExitStack, closing
+from contextvars import ContextVar
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from sqlalchemy import create_engine, event
+from sqlalchemy import Engine, create_engine, event
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
@@ -97,14 +98,13 @@ class SQLiteDatabase:
             StoreError: the file cannot be used; the message says why and what to do.
         """
         self.location = path
-        prepare(path)
+        self._writer = prepare(path)
         self._reading = threading.Lock()
         self._reading_thread: int | None = None
         self._writing = threading.Lock()
         self._reader = connect(path, writing=False)
         if vectors_mb is not None:
             self._reader.info["vector_bytes"] = vectors_mb * 2**20
-        self._writer = connect(path, writing=True)
 
     def read(
         self, query: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
@@ -221,13 +221,18 @@ def _insert_statement(target: str, columns: int, count: int) -> str:
     return f"INSERT {target} VALUES {', '.join([row] * count)}"
 
 
-def connect(path: Path, *, writing: bool) -> Connection:
-    """Open a connection that any thread may use, one at a time. If it is for `writing`, `begin()`
-    takes the write lock; otherwise it cannot write."""
+_OPENED: ContextVar[Path] = ContextVar("opened")
+"""The file that `connect` opens."""
+
+
+@cache
+def _engine(writing: bool) -> Engine:
+    """Return the engine of the connections to all files: it compiles a statement once for the whole
+    process, which takes longer than most queries."""
 
     def create() -> sqlite3.Connection:
         raw = sqlite3.connect(
-            f"{path.as_uri()}?mode=rw",
+            f"{_OPENED.get().as_uri()}?mode=rw",
             uri=True,
             timeout=BUSY_SECONDS,
             isolation_level=None,
@@ -249,30 +254,44 @@ def connect(path: Path, *, writing: bool) -> Connection:
     engine = create_engine("sqlite://", creator=create, poolclass=NullPool, module=sqlite3)
     if writing:
         event.listen(engine, "begin", take_write_lock)
+    return engine
+
+
+def connect(path: Path, *, writing: bool) -> Connection:
+    """Open a connection that any thread may use, one at a time. If it is for `writing`, `begin()`
+    takes the write lock; otherwise it cannot write."""
+    token = _OPENED.set(path)
     try:
-        connection = engine.connect()
+        connection = _engine(writing).connect()
     except DBAPIError as error:
         raise explain(error, path) from error
+    finally:
+        _OPENED.reset(token)
 
     return connection if writing else connection.execution_options(isolation_level="AUTOCOMMIT")
 
 
-def prepare(path: Path) -> None:
-    """Prepare the file for use: create a missing one, and update its tables.
+def prepare(path: Path) -> Connection:
+    """Prepare the file for use: create a missing one, and update its tables. Return a connection
+    for writing.
 
     Raises:
         StoreError: the file cannot be used, belongs to another program, is too old or too new.
     """
     _create_file(path)
 
-    try:
-        # First, since a file that is refused must stay as it is.
-        with closing(connect(path, writing=True)) as connection, connection.begin():
-            _update_file(connection, path)
-        with closing(sqlite3.connect(path, timeout=BUSY_SECONDS)) as raw:
-            _switch_to_wal(raw, path)
-    except ERRORS as error:
-        raise explain(error, path) from error
+    with ExitStack() as stack:
+        connection = stack.enter_context(closing(connect(path, writing=True)))
+        try:
+            # First, since a file that is refused must stay as it is.
+            with connection.begin():
+                _update_file(connection, path)
+            _switch_to_wal(driver_of(connection), path)
+        except ERRORS as error:
+            raise explain(error, path) from error
+        stack.pop_all()
+
+    return connection
 
 
 def _create_file(path: Path) -> None:
