@@ -44,6 +44,12 @@ def is_blocked(loop: asyncio.AbstractEventLoop) -> bool:
     return loop in _blocked
 
 
+@functools.cache
+def has_uvloop() -> bool:
+    """Return whether uvloop is installed, which takes a millisecond to find out."""
+    return find_spec("uvloop") is not None
+
+
 def new_loop() -> asyncio.AbstractEventLoop:
     """Return an event loop for our own work: uvloop's if it is installed, since it takes less time
     for each call. A program with a running loop keeps its own.
@@ -51,10 +57,7 @@ def new_loop() -> asyncio.AbstractEventLoop:
     uvloop imports `concurrent.futures.thread`, which cannot be loaded while a program ends: this
     module has loaded it before.
     """
-    if find_spec("uvloop") is None:
-        return asyncio.new_event_loop()
-
-    return import_module("uvloop").new_event_loop()
+    return import_module("uvloop").new_event_loop() if has_uvloop() else asyncio.new_event_loop()
 
 
 class BackgroundLoop:
