@@ -35,7 +35,7 @@ from databases import open_postgres
 from sitting import describe_machine
 from textevolve import AsyncClient, Debate
 from textevolve.cli.results import calm_collector
-from textevolve.engine.sync import new_loop
+from textevolve.engine.sync import loop_module
 from textevolve.llm.testing import serve_in_process
 from textevolve.settings import Settings
 from textevolve.store.repository import open_store
@@ -191,5 +191,5 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    with asyncio.Runner(loop_factory=new_loop) as runner:
+    with asyncio.Runner(loop_factory=loop_module().new_event_loop) as runner:
         runner.run(main())

@@ -153,7 +153,7 @@ def load_fitted(path: str) -> FittedFile:
 
 
 # A command asks for the parts of a judge twenty times.
-@lru_cache(maxsize=16)
+@lru_cache
 def parse_fitted(text: str, source: str) -> FittedFile:
     node, data = parse_yaml(text, source)
     if not is_object(data) or "signals" not in data:

@@ -134,8 +134,7 @@ def create_run(
     name: str = "",
     source: str = "",
 ) -> RunRecord:
-    existing = find_run(connection, fingerprint)
-    if existing is not None:
+    if (existing := find_run(connection, fingerprint)) is not None:
         raise StoreError(
             f"run {existing.id}: has the same specification and cases; resume it instead"
         )
@@ -155,8 +154,8 @@ _BETWEEN = "\n"
 def copy_run(connection: Connection, run: RunRecord) -> None:
     """Store a run unchanged; it replaces an earlier one with its id."""
     values = read_fields(run, *RunRecord.__dataclass_fields__)
-    names = _BETWEEN.join(map(plain_text, run.names))
-    values |= {"name": names, "source": plain_text(run.source)}
+    values["name"] = _BETWEEN.join(map(plain_text, run.names))
+    values["source"] = plain_text(run.source)
     del values["aliases"]
     values["spec"] = dump_json(dict(run.spec), "the description of a run")
     delete_where(connection, runs, id=run.id)

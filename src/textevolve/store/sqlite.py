@@ -10,7 +10,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, closing
+from contextlib import closing
 from contextvars import ContextVar
 from functools import cache, lru_cache
 from pathlib import Path
@@ -98,11 +98,23 @@ class SQLiteDatabase:
             StoreError: the file cannot be used; the message says why and what to do.
         """
         self.location = path
-        self._writer = prepare(path)
         self._reading = threading.Lock()
         self._reading_thread: int | None = None
         self._writing = threading.Lock()
-        self._reader = connect(path, writing=False)
+        _create_file(path)
+        self._writer = connect(path, writing=True)
+        try:
+            # First, since a file that is refused must stay as it is.
+            with self._writer.begin():
+                _update_file(self._writer, path)
+            _switch_to_wal(driver_of(self._writer), path)
+            self._reader = connect(path, writing=False)
+        except BaseException as error:
+            self._writer.close()
+            if isinstance(error, ERRORS):
+                raise explain(error, path) from error
+            raise
+
         if vectors_mb is not None:
             self._reader.info["vector_bytes"] = vectors_mb * 2**20
 
@@ -176,7 +188,7 @@ class SQLiteDatabase:
         with explained(self), closing(connect(self.location, writing=False)) as connection:
             connection.exec_driver_sql("PRAGMA query_only = OFF")
             connection.exec_driver_sql("VACUUM")
-            busy = connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").one()[0]
+            busy = connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").scalar_one()
 
         if busy and scrub:
             raise StoreError(
@@ -239,13 +251,11 @@ def _engine(writing: bool) -> Engine:
             check_same_thread=False,
             cached_statements=256,
         )
-        with closing(raw.cursor()) as cursor:
-            cursor.execute("PRAGMA synchronous = FULL")
-            # Not all builds have it as their default, and what was deleted has to be gone.
-            cursor.execute("PRAGMA secure_delete = ON")
-            if not writing:
-                cursor.execute("PRAGMA query_only = ON")
-
+        raw.execute("PRAGMA synchronous = FULL")
+        # Not all builds have it as their default, and what was deleted has to be gone.
+        raw.execute("PRAGMA secure_delete = ON")
+        if not writing:
+            raw.execute("PRAGMA query_only = ON")
         return raw
 
     def take_write_lock(connection: Connection) -> None:
@@ -271,29 +281,6 @@ def connect(path: Path, *, writing: bool) -> Connection:
     return connection if writing else connection.execution_options(isolation_level="AUTOCOMMIT")
 
 
-def prepare(path: Path) -> Connection:
-    """Prepare the file for use: create a missing one, and update its tables. Return a connection
-    for writing.
-
-    Raises:
-        StoreError: the file cannot be used, belongs to another program, is too old or too new.
-    """
-    _create_file(path)
-
-    with ExitStack() as stack:
-        connection = stack.enter_context(closing(connect(path, writing=True)))
-        try:
-            # First, since a file that is refused must stay as it is.
-            with connection.begin():
-                _update_file(connection, path)
-            _switch_to_wal(driver_of(connection), path)
-        except ERRORS as error:
-            raise explain(error, path) from error
-        stack.pop_all()
-
-    return connection
-
-
 def _create_file(path: Path) -> None:
     """Create the file so that only its owner can read it, since it holds the user's texts."""
     if path.is_dir():
@@ -302,7 +289,7 @@ def _create_file(path: Path) -> None:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         # An existing file is never opened here: closing it would drop the locks that SQLite holds
         # for other connections of this process.
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL, 0o600))
     except OSError as error:
         if path.is_file():
             return
@@ -336,8 +323,8 @@ def _switch_to_wal(raw: sqlite3.Connection, path: Path) -> None:
 def _update_file(connection: Connection, path: Path) -> None:
     mark = connection.exec_driver_sql("PRAGMA application_id").scalar_one()
     if mark == tables.APPLICATION_ID:
-        query = "SELECT version_num FROM alembic_version"
-        revision = str(connection.exec_driver_sql(query).scalar_one())
+        version = connection.exec_driver_sql("SELECT version_num FROM alembic_version")
+        revision = str(version.scalar_one())
         if re.fullmatch(r"[0-9]{4}", revision) is None:
             raise ValueError(f"there is no schema {revision!r}")
         update_tables(connection, revision, path)
