@@ -48,8 +48,8 @@ def is_blocked(loop: asyncio.AbstractEventLoop) -> bool:
 @functools.cache
 def loop_module() -> ModuleType:
     """Return the module whose `new_event_loop` makes the loops for our own work: uvloop if it is
-    installed, since it takes less time for each call, or else asyncio. To find this out takes a
-    millisecond. A program with a running loop keeps its own.
+    installed, since it takes less time for each call, or else asyncio. To find this out reads all
+    folders of packages. A program with a running loop keeps its own.
 
     uvloop imports `concurrent.futures.thread`, which cannot be loaded while a program ends: this
     module has loaded it before.
