@@ -33,7 +33,7 @@ import aiohttp
 from databases import open_postgres
 from sitting import describe_machine
 from textevolve import AsyncClient, Debate
-from textevolve.engine.sync import new_loop
+from textevolve.engine.sync import loop_module
 from textevolve.llm.testing import serve_in_process
 from textevolve.loading import rare_collections
 from textevolve.settings import Settings
@@ -185,5 +185,5 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    with asyncio.Runner(loop_factory=new_loop) as runner:
+    with asyncio.Runner(loop_factory=loop_module().new_event_loop) as runner:
         runner.run(main())

@@ -59,7 +59,8 @@ def test_no_pattern_counts_repetitions_of_all_letters():
     counted = re.compile(r"\\[wdsWDS][^]]*\]?\{\d*,?\d{2,}\}")
     found = []
     for file in Path(inspect.getfile(textevolve)).parent.rglob("*.py"):
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        source = file.read_text(encoding="utf-8")
+        for node in ast.walk(ast.parse(source)) if "pattern=" in source else ():
             is_pattern = isinstance(node, ast.keyword) and node.arg == "pattern"
             if is_pattern and isinstance(node.value, ast.Constant):
                 found += [(file.name, node.value.value)] * bool(counted.search(node.value.value))

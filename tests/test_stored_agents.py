@@ -2,15 +2,21 @@
 when a run began."""
 
 import json
+from contextlib import closing
+from functools import partial
 
 import pytest
 
 from recorded.memory_answers import answers
 from textevolve import Client, InputError, Settings
+from textevolve.agents.resources import AgentSpec, CollectionSpec, NamespaceSpec
 from textevolve.debate.profile import Profile
 from textevolve.evaluation import Case
+from textevolve.llm.testing.server import DIMENSION
 from textevolve.memory_snapshots import RowPins
 from textevolve.reach import Reach, confine
+from textevolve.store import kinds
+from textevolve.store.repository import Store
 
 OLD = "You are Ada, a guide in the harbour. You like long answers."
 CHANGE = {
@@ -29,14 +35,15 @@ AGENTS = "acme/ada,acme/critic"
 @pytest.fixture
 def agents(cli, server, home, monkeypatch):
     """Ada, who remembers what is said, and a critic who does not."""
-    monkeypatch.setenv("TEXTEVOLVE_EMBEDDER", f"{server.url}#embeds")
-    for command in (
-        ("agents", "namespaces", "create", "acme"),
-        ("memories", "collections", "create", "acme/diary"),
-        ("agents", "create", "acme/ada", "--persona", OLD, "--memories", "diary"),
-        ("agents", "create", "acme/critic", "--persona", "You look for faults."),
-    ):
-        assert (outcome := cli(*command)).code == 0, outcome.err
+    embedder = f"{server.url}#embeds"
+    monkeypatch.setenv("TEXTEVOLVE_EMBEDDER", embedder)
+    with closing(Store(str(home / "store.db"))) as store:
+        create = partial(store.write, kinds.create)
+        create(kinds.NAMESPACES, "", NamespaceSpec(name="acme"))
+        diary = CollectionSpec(name="diary", embedder=embedder, dimension=DIMENSION)
+        create(kinds.COLLECTIONS, "acme", diary)
+        create(kinds.AGENTS, "acme", AgentSpec(name="ada", persona=OLD, memories="diary"))
+        create(kinds.AGENTS, "acme", AgentSpec(name="critic", persona="You look for faults."))
     (home / "notes.jsonl").write_text(json.dumps({"text": FACT}) + "\n")
     added = cli("memories", "import", "acme/diary", "notes.jsonl")
     assert added.code == 0, added.err

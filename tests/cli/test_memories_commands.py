@@ -43,6 +43,15 @@ def test_a_memory_is_kept_found_and_forgotten(cli, notes):
     assert cli("memories", "show", bob["id"], "--json").rows[0]["text"] == ""
 
 
+@pytest.mark.slow
+def test_where_no_embedder_is_named_its_weights_are_fetched(cli):
+    assert cli("memories", "collections", "create", "notes").code == 0
+    add(cli, "Ann drinks green tea.")
+    add(cli, "Bob drives a lorry.")
+    found = cli("memories", "search", "notes", "What does Ann drink?", "--json").rows
+    assert found[0]["text"] == "Ann drinks green tea."
+
+
 def test_a_foreign_id_is_not_found(cli, notes):
     id = add(cli, "Ann drinks green tea.")["id"]
     cli("agents", "namespaces", "create", "acme")

@@ -24,7 +24,7 @@ def kind(request, monkeypatch):
     if request.param == "uvloop":
         pytest.importorskip("uvloop")
     else:
-        monkeypatch.setattr(sync, "find_spec", lambda _name: None)
+        monkeypatch.setattr(sync, "loop_module", lambda: asyncio)
     return request.param
 
 

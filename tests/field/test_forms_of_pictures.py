@@ -9,6 +9,7 @@ from base64 import b64encode
 from urllib.parse import quote
 
 import pytest
+from asked import write_rows
 
 from made_images import jpeg, png
 from textevolve import read_image
@@ -38,13 +39,14 @@ FORMS = {
 }
 
 
-@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
-def test_every_form_is_shown(cli, home, server, model, form):
-    row = {"input": "Which colour?", "output": "Dark.", "images": [form]}
-    (home / "rows.jsonl").write_text(json.dumps(row))
+def test_every_form_is_shown(cli, home, server, model):
+    rows = [{"input": f"Is it {n}?", "output": "Dark.", "images": [f]} for n, f in FORMS.items()]
+    write_rows(home / "rows.jsonl", rows)
     outcome = cli("evaluate", "rows.jsonl", "--judge", "probe", "-m", model)
     assert outcome.code == 0, outcome.err
-    assert [list(seen_images(body)) for body in server.requests] == [[PICTURE]] * 3
+    for name in FORMS:
+        asked = [body for body in server.requests if f"Is it {name}?" in json.dumps(body)]
+        assert (name, [list(seen_images(body)) for body in asked]) == (name, [[PICTURE]] * 3)
 
 
 def test_one_reader_for_python():

@@ -37,29 +37,29 @@ def test_prompts_show_no_label(cli, files, model, server, written):
     assert "answer" in outcome.err
 
 
-@pytest.mark.parametrize("written", ["\\boxed{answer}", "{ answer }", "\\text{ answer }"])
-def test_braces_without_placeholder_stay(cli, files, model, server, written):
-    bodies = record(server)
-    (files / "p.txt").write_text(f"Solve {{question}} {written}")
-    assert compare(cli, model, "-p", "p.txt").code == 0
-    assert bodies[0]["messages"][-1]["content"] == f"Solve 2 and 2? {written}"
-
-
 @pytest.mark.parametrize(
-    ("written", "sent"),
+    "texts",
     [
-        ("\\boxed{text}", "\\boxed{text}"),
-        ("\\boxed{{text}}", "\\boxed{a sum}"),
-        ("\\frac{{text}}{{ question }}", "\\frac{a sum}{2 and 2?}"),
-        ("\\nText{text}", "\\nTexta sum"),
-        ("{ text }", "{ text }"),
+        {text: text for text in ("\\boxed{answer}", "{ answer }", "\\text{ answer }")},
+        {
+            "\\boxed{text}": "\\boxed{text}",
+            "\\boxed{{text}}": "\\boxed{a sum}",
+            "\\frac{{text}}{{ question }}": "\\frac{a sum}{2 and 2?}",
+            "\\nText{text}": "\\nTexta sum",
+            "{ text }": "{ text }",
+        },
     ],
+    ids=["without a placeholder", "commands of LaTeX"],
 )
-def test_commands_of_latex_keep_braces(cli, files, model, server, written, sent):
+def test_braces_stay(cli, files, model, server, texts):
     bodies = record(server)
-    (files / "p.txt").write_text(f"Solve {{question}} {written}")
-    assert compare(cli, model, "-p", "p.txt").code == 0
-    assert bodies[0]["messages"][-1]["content"] == f"Solve 2 and 2? {sent}"
+    prompts = []
+    for number, written in enumerate(texts):
+        (files / f"p{number}.txt").write_text(f"Solve {{question}} {written}")
+        prompts += ["-p", f"p{number}.txt"]
+    assert compare(cli, model, *prompts).code == 0
+    sent = sorted(body["messages"][-1]["content"] for body in bodies)
+    assert sent == sorted(f"Solve 2 and 2? {text}" for text in texts.values())
 
 
 def test_chat_files_show_no_label(cli, files, model, server):

@@ -31,9 +31,9 @@ def test_models_get_plain_ends_of_lines(cli, home, arguments):
     assert "\ufeff" not in sent
 
 
-def test_decomposed_names_are_the_same_document(cli, home):
+def test_decomposed_names_are_the_same_document(cli, home, model):
     composed = "Geb\u00fchren.md"
-    cli("memories", "collections", "create", "fees", "--kind", "semantic")
+    cli("memories", "collections", "create", "fees", "--kind", "semantic", "--embedder", model)
     for name in (unicodedata.normalize("NFD", composed), composed):
         (home / name).write_text("A book costs three euros.\n")
         assert cli("memories", "read", name, "-c", "fees").code == 0

@@ -65,7 +65,7 @@ def pages(cli, home, model):
         yield lambda path: client.get(path, headers={"Accept": "text/html"}).text
 
 
-def test_links_have_names_of_their_own(pages):
+def test_links_have_names_of_their_own_and_lead_back(pages):
     for path, expected in (("/runs", 3), ("/agents", 2), ("/jobs", 2)):
         links = Links(pages(path)).targets
         same = {name: targets for name, targets in links.items() if len(targets) > 1}
@@ -73,8 +73,7 @@ def test_links_have_names_of_their_own(pages):
         below = {target for targets in links.values() for target in targets if f"{path}/" in target}
         assert len(below) == expected, path
 
-
-def test_pages_beyond_the_last_lead_back(pages):
+    # Pages beyond the last lead back.
     for path in ("/runs", "/agents", "/jobs"):
         beyond = pages(f"{path}?page=9")
         assert f'href="{path}"' in beyond.partition("<main")[2], path

@@ -1,5 +1,7 @@
 """A team keeps thousands of runs in one store, and the pages that list them ask again and again."""
 
+import shutil
+
 import pytest
 
 from textevolve.runs.report import find_history, list_studies
@@ -15,13 +17,20 @@ def describe(number, kind="evaluate"):
     return {"version": 2, "kind": kind, "spec": {"cases": [data], "judge": "probe"}}
 
 
-@pytest.fixture
-def store(tmp_path):
-    with open_store(tmp_path / "store.db") as store:
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    path = tmp_path_factory.mktemp("made") / "store.db"
+    with open_store(path) as store:
         for number in range(MANY):
             run = store.create_run(describe(number), f"f{number}", f"run {number}", "Köln")
             store.finish_run(run.id, "finished")
         store.create_run(describe(0, "serve"), "calls", "calls")
+    return path
+
+
+@pytest.fixture
+def store(made, tmp_path):
+    with open_store(shutil.copy(made, tmp_path)) as store:
         yield store
 
 

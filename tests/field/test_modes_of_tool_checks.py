@@ -18,46 +18,50 @@ USED = "trajectory:tool-used"
 ARGUMENTS = SEARCH["arguments"]
 
 
-def judge(check, **options):
-    row = {"input": "Find order 1.", "output": "Found.", "tool_calls": [SEARCH], "checks": [check]}
-    (case,) = textevolve.evaluate_batch([row], judge="checks", **options)
-    return case.result[0]
+def judge(*checks, **options):
+    """Return the result of one output by each check."""
+    row = {"input": "Find order 1.", "output": "Found.", "tool_calls": [SEARCH]}
+    rows = [{**row, "checks": [check]} for check in checks]
+    cases = textevolve.evaluate_batch(rows, judge="checks", ordered=True, **options)
+    return [case.result[0] for case in cases]
 
 
-@pytest.mark.parametrize(
-    ("expected", "mode", "holds"),
-    [
-        ({"order": "1"}, None, True),
-        ({"order": "1"}, "partial", True),
-        ({"order": "1"}, "exact", False),
-        (ARGUMENTS, "exact", True),
-        (ARGUMENTS, "partial", True),
-        ({"order": 1}, "partial", False),
-        ({"order": "1", "limit": 5}, "partial", False),
-        # Objects within the arguments may have further fields, too; lists have no further items.
-        ({"page": {"at": 2}}, "partial", True),
-        ({"page": {"at": 3}}, "partial", False),
-        ({"page": 2}, "partial", False),
-        ({"ids": [1, 2]}, "partial", True),
-        ({"ids": [1]}, "partial", False),
-        ({"ids": {"0": 1}}, "partial", False),
-        ({}, "partial", True),
-        ({}, "exact", False),
-    ],
-    ids=str,
-)
-def test_modes_of_arguments(home, expected, mode, holds):
-    value = {"name": "search", "args": expected} | ({} if mode is None else {"mode": mode})
-    result = judge({"type": MATCH, "value": value})
-    assert (result.score, result.passed) == (holds, holds)
-    turned = judge({"type": f"not-{MATCH}", "value": value})
-    assert turned.passed != holds
+MODES = [
+    ({"order": "1"}, None, True),
+    ({"order": "1"}, "partial", True),
+    ({"order": "1"}, "exact", False),
+    (ARGUMENTS, "exact", True),
+    (ARGUMENTS, "partial", True),
+    ({"order": 1}, "partial", False),
+    ({"order": "1", "limit": 5}, "partial", False),
+    # Objects within the arguments may have further fields, too; lists have no further items.
+    ({"page": {"at": 2}}, "partial", True),
+    ({"page": {"at": 3}}, "partial", False),
+    ({"page": 2}, "partial", False),
+    ({"ids": [1, 2]}, "partial", True),
+    ({"ids": [1]}, "partial", False),
+    ({"ids": {"0": 1}}, "partial", False),
+    ({}, "partial", True),
+    ({}, "exact", False),
+]
+
+
+def test_modes_of_arguments(home):
+    checks = []
+    for expected, mode, _ in MODES:
+        value = {"name": "search", "args": expected} | ({} if mode is None else {"mode": mode})
+        checks += [{"type": MATCH, "value": value}, {"type": f"not-{MATCH}", "value": value}]
+    found = zip(MODES, *[iter(judge(*checks))] * 2, strict=True)
+    for (expected, mode, holds), result, turned in found:
+        assert (expected, mode, result.score, result.passed) == (expected, mode, holds, holds)
+        assert turned.passed != holds
 
 
 def test_our_own_check_is_exact(home):
-    assert not judge({"tool-args": {"name": "search", "args": {"order": "1"}}}).passed
-    partial = {"name": "search", "args": {"order": "1"}, "mode": "partial"}
-    assert judge({"tool-args": partial}).passed
+    value = {"name": "search", "args": {"order": "1"}}
+    exact, partial = judge({"tool-args": value}, {"tool-args": {**value, "mode": "partial"}})
+    assert not exact.passed
+    assert partial.passed
 
 
 @pytest.mark.parametrize(
@@ -87,15 +91,15 @@ def test_what_is_not_read_is_refused(home, check, told):
         judge(check)
 
 
-@pytest.mark.parametrize(
-    ("tools", "passed"),
-    [(["drop", "search"], False), (["drop", "pay"], True), (["search"], False)],
-    ids=str,
-)
 @pytest.mark.parametrize("check", [USED, "tool-called"])
-def test_none_of_several_tools(home, check, tools, passed):
-    result = judge({f"not-{check}": tools})
-    assert (result.score, result.passed) == (passed, passed)
+def test_none_of_several_tools(home, check):
+    tools = [["drop", "search"], ["drop", "pay"], ["search"]]
+    results = judge(*({f"not-{check}": names} for names in tools))
+    assert [(result.score, result.passed) for result in results] == [
+        (0, False),
+        (1, True),
+        (0, False),
+    ]
 
 
 def test_thresholds_without_values():

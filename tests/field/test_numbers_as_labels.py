@@ -5,38 +5,42 @@ whose sum is no number are refused.
 """
 
 import json
+import re
 
 import pytest
+from asked import write_rows
 
 QUESTION = ("Why are there tides?", "The moon pulls.")
 QUARTERS = "labels=0=0,0.25=.25,0.5=.5,0.75=.75,1=1"
-ANSWERS = [
-    ("numbers=0-5", 3.0, 0.6),
-    ("numbers=1-5", "4.0", 0.75),
-    ("numbers=1-5", 3.5, None),
-    ("numbers=1-10", 0.9, None),
-    ("numbers=0-100", ".75", None),
-    ("numbers=-2-2", -2, 0.0),
-    ("numbers=-2-2", "0", 0.5),
-    ("numbers=-2-2", 2.0, 1.0),
-    ("numbers=-2-2", -3, None),
-    ("numbers=-10--6", "-7.0", 0.75),
-    (QUARTERS, "0.50", 0.5),
-    (QUARTERS, ".75", 0.75),
-    (QUARTERS, 1.0, 1.0),
-    (QUARTERS, "0.25.", 0.25),
-    ("labels=good=1,bad=0", "'Good'.", 1.0),
-]
+ANSWERS = {
+    "numbers=0-5": [(3.0, 0.6)],
+    "numbers=1-5": [("4.0", 0.75), (3.5, None)],
+    "numbers=1-10": [(0.9, None)],
+    "numbers=0-100": [(".75", None)],
+    "numbers=-2-2": [(-2, 0.0), ("0", 0.5), (2.0, 1.0), (-3, None)],
+    "numbers=-10--6": [("-7.0", 0.75)],
+    QUARTERS: [("0.50", 0.5), (".75", 0.75), (1.0, 1.0), ("0.25.", 0.25)],
+    "labels=good=1,bad=0": [("'Good'.", 1.0)],
+}
+"""What the model answers on each scale, and its score."""
 
 
-@pytest.mark.parametrize(("scale", "label", "score"), ANSWERS)
-def test_a_label_is_its_number(cli, home, server, model, scale, label, score):
+@pytest.mark.parametrize("scale", ANSWERS)
+def test_a_label_is_its_number(cli, home, server, model, scale):
     (home / "grade.md").write_text("How good is {output}?")
-    server.script = lambda _body, _number: json.dumps({"reason": "So it is.", "label": label})
+    rows = [{"input": "Why?", "output": f"({n})"} for n in range(len(ANSWERS[scale]))]
+    write_rows(home / "rows.jsonl", rows)
+
+    def answer(body, _number):
+        place = int(re.search(r"\((\d)\)", str(body))[1])
+        return json.dumps({"reason": "So it is.", "label": ANSWERS[scale][place][0]})
+
+    server.script = answer
     judge = f"prompt:grade.md+{scale}"
-    outcome = cli("evaluate", *QUESTION, "--judge", judge, "-m", model, "--json")
-    assert outcome.rows[0]["candidates"][0]["score"] == score
-    assert outcome.code == (3 if score is None else 0)
+    outcome = cli("evaluate", "rows.jsonl", "--judge", judge, "-m", model, "--json")
+    scores = [row["candidates"][0]["score"] for row in outcome.rows]
+    assert scores == [score for _, score in ANSWERS[scale]]
+    assert outcome.code == (3 if None in scores else 0)
 
 
 @pytest.mark.parametrize("scale", ["2--2", "-2-", "-2--2"])

@@ -6,6 +6,7 @@ The right context has the texts in their order, and nothing of the objects' synt
 import json
 
 import pytest
+from asked import write_rows
 
 from textevolve.rows.columns import join_passages
 
@@ -23,19 +24,25 @@ FORMS = {
 }
 
 
-def passages_of(server):
+def passages_of(server, question="When"):
+    """Return the passages of each request about a question."""
     shown = [str(body["messages"]) for body in server.requests]
+    shown = [prompt for prompt in shown if f"{question}?" in prompt]
     return [[text for text in (FIRST, SECOND) if text in prompt] for prompt in shown]
 
 
-@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
-def test_passages_are_their_texts(cli, home, server, model, form):
-    row = {"input": "When?", "output": "At six.", "contexts": form}
-    (home / "rows.jsonl").write_text(json.dumps(row))
+def test_passages_are_their_texts(cli, home, server, model):
+    rows = [
+        {"input": f"When, {name}?", "output": "At six.", "contexts": form}
+        for name, form in FORMS.items()
+    ]
+    write_rows(home / "rows.jsonl", rows)
     outcome = cli("evaluate", "rows.jsonl", "--judge", "context-precision", "-m", model)
     assert outcome.code == 0, outcome.err
-    assert sorted(passages_of(server)) == sorted([[FIRST], [SECOND]])
-    assert join_passages(form) == f"{FIRST}\n\n{SECOND}"
+    shown = {name: sorted(passages_of(server, f"When, {name}")) for name in FORMS}
+    assert shown == dict.fromkeys(FORMS, sorted([[FIRST], [SECOND]]))
+    joined = {name: join_passages(form) for name, form in FORMS.items()}
+    assert joined == dict.fromkeys(FORMS, f"{FIRST}\n\n{SECOND}")
     assert not any("a.pdf" in str(body) for body in server.requests)
 
 

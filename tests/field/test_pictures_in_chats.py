@@ -88,13 +88,19 @@ def shown(bodies):
     return [list(seen_images(body)) for body in bodies], text
 
 
-@pytest.mark.parametrize("part", PARTS.values(), ids=PARTS)
-def test_every_wire_is_shown(judge, part):
-    outcome, bodies = judge([say("user", "Which colour?", part), say("assistant", "Red.")])
-    pictures, text = shown(bodies)
-    assert pictures == [[RED]] * 3
-    assert "Which colour?\\n(image 1)" in text
-    assert encode(RED) not in text.replace(url_of(RED), "")
+def named(bodies, names):
+    """Return the bodies by the name in the question of their chat."""
+    return {name: [body for body in bodies if f"{name}?" in json.dumps(body)] for name in names}
+
+
+def test_every_wire_is_shown(judge):
+    chats = [[say("user", f"{n}?", part), say("assistant", "Red.")] for n, part in PARTS.items()]
+    outcome, bodies = judge(*chats)
+    for name, asked in named(bodies, PARTS).items():
+        pictures, text = shown(asked)
+        assert (name, pictures) == (name, [[RED]] * 3)
+        assert f"{name}?\\n(image 1)" in text
+        assert (name, encode(RED) in text.replace(url_of(RED), "")) == (name, False)
     assert "no text" not in outcome.err
 
 
@@ -166,14 +172,18 @@ RESULTS = {
 }
 
 
-@pytest.mark.parametrize("turns", RESULTS.values(), ids=RESULTS)
-def test_results_of_tools_are_shown_in_order(judge, turns):
-    chat = [say("user", openai(RED), "And now?"), *turns, say("assistant", "Blue.")]
-    outcome, bodies = judge(chat)
-    pictures, text = shown(bodies)
-    assert pictures == [[RED, BLUE]] * 3
-    assert text.index("(image 1)") < text.index("(image 2)")
-    assert encode(BLUE) not in text.replace(url_of(BLUE), "")
+def test_results_of_tools_are_shown_in_order(judge):
+    outcome, bodies = judge(
+        *(
+            [say("user", openai(RED), f"{name}?"), *turns, say("assistant", "Blue.")]
+            for name, turns in RESULTS.items()
+        )
+    )
+    for name, asked in named(bodies, RESULTS).items():
+        pictures, text = shown(asked)
+        assert (name, pictures) == (name, [[RED, BLUE]] * 3)
+        assert text.index("(image 1)") < text.index("(image 2)")
+        assert (name, encode(BLUE) in text.replace(url_of(BLUE), "")) == (name, False)
     assert "no text" not in outcome.err
 
 
@@ -199,15 +209,17 @@ def test_a_sound_in_a_result_is_named(judge):
     assert "1 parts of the chats are no text" in outcome.err
 
 
-@pytest.mark.parametrize("part", ELSEWHERE.values(), ids=ELSEWHERE)
 @pytest.mark.parametrize("role", ["user", "tool"])
-def test_what_is_elsewhere_is_told(judge, part, role):
-    result = {**say("tool", part), "tool_call_id": "c1"}
-    turns = [say("user", "Which?", part)] if role == "user" else [say("user"), call("c1"), result]
-    outcome, bodies = judge([*turns, say("assistant", "Red.")])
-    assert "1 parts of the chats are no text" in outcome.err
+def test_what_is_elsewhere_is_told(judge, role):
+    chats = []
+    for name, part in ELSEWHERE.items():
+        result = [call("c1"), {**say("tool", part), "tool_call_id": "c1"}]
+        asked = say("user", f"{name}?", *[part] * (role == "user"))
+        chats.append([asked, *result * (role == "tool"), say("assistant", "Red.")])
+    outcome, bodies = judge(*chats)
+    assert f"{len(ELSEWHERE)} parts of the chats are no text" in outcome.err
     assert "an address, a path or an id" in " ".join(outcome.err.split())
-    assert shown(bodies)[0] == [[]] * 3
+    assert shown(bodies)[0] == [[]] * 3 * len(ELSEWHERE)
 
 
 def test_pictures_of_the_answer_are_the_candidates(judge):

@@ -6,6 +6,7 @@ import json
 import sys
 import threading
 from collections import defaultdict
+from functools import cache
 from itertools import takewhile
 from pathlib import Path
 from typing import ClassVar
@@ -92,7 +93,9 @@ class Watch:
             self.events.extend([(event, str(address))] if address[1] not in self.ports else [])
 
 
-WATCH = Watch()
+# A hook stays, and each import and opened file of its process pays for it: only one that runs these
+# tests has it.
+begin_watch = cache(Watch)
 
 
 @pytest.fixture
@@ -103,8 +106,9 @@ def machine(home, monkeypatch):
 
 @pytest.fixture
 def watch():
-    yield WATCH
-    WATCH.events = None
+    begun = begin_watch()
+    yield begun
+    begun.events = None
 
 
 def hostile_texts(home):

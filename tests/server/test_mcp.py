@@ -160,10 +160,11 @@ async def test_what_is_wrong_with_arguments_is_said(connected):
             assert "Traceback" not in sentence
 
 
-async def test_a_run_of_a_command_is_shown_and_memories_are_found(connected, cli):
+async def test_a_run_of_a_command_is_shown_and_memories_are_found(connected, cli, model):
     async with connected() as (client, _):
         assert cli("agents", "namespaces", "create", "acme").code == 0
-        assert cli("memories", "collections", "create", "notes", "--namespace", "acme").code == 0
+        create = ("memories", "collections", "create", "notes", "--embedder", model)
+        assert cli(*create, "--namespace", "acme").code == 0
         added = cli("memories", "add", "notes", "Ann drinks green tea.", "--namespace", "acme")
         assert added.code == 0, added
         place = {"namespace": "acme", "collection": "notes"}

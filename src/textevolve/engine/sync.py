@@ -22,6 +22,7 @@ from concurrent.futures import CancelledError, Future
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
 from importlib import import_module
 from importlib.util import find_spec
+from types import ModuleType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, cast
 
 from textevolve.errors import InputError
@@ -44,17 +45,16 @@ def is_blocked(loop: asyncio.AbstractEventLoop) -> bool:
     return loop in _blocked
 
 
-def new_loop() -> asyncio.AbstractEventLoop:
-    """Return an event loop for our own work: uvloop's if it is installed, since it takes less time
-    for each call. A program with a running loop keeps its own.
+@functools.cache
+def loop_module() -> ModuleType:
+    """Return the module whose `new_event_loop` makes the loops for our own work: uvloop if it is
+    installed, since it takes less time for each call, or else asyncio. To find this out reads all
+    folders of packages. A program with a running loop keeps its own.
 
     uvloop imports `concurrent.futures.thread`, which cannot be loaded while a program ends: this
     module has loaded it before.
     """
-    if find_spec("uvloop") is None:
-        return asyncio.new_event_loop()
-
-    return import_module("uvloop").new_event_loop()
+    return import_module("uvloop" if find_spec("uvloop") else "asyncio")
 
 
 class BackgroundLoop:
@@ -62,7 +62,7 @@ class BackgroundLoop:
     `with` block."""
 
     def __init__(self) -> None:
-        self.loop = new_loop()
+        self.loop: asyncio.AbstractEventLoop = loop_module().new_event_loop()
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="textevolve", daemon=True)
         self._thread.start()

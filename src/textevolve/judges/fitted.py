@@ -9,7 +9,7 @@ import datetime
 import operator
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
@@ -149,6 +149,8 @@ def load_fitted(path: str) -> FittedFile:
     return parse_fitted(read_text(path), path)
 
 
+# A command asks for the parts of a judge twenty times.
+@lru_cache
 def parse_fitted(text: str, source: str) -> FittedFile:
     node, data = parse_yaml(text, source)
     if not is_object(data) or "signals" not in data:

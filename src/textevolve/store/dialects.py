@@ -164,7 +164,7 @@ def create_tables(connection: Connection) -> None:
         "CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num))"
     )
     connection.exec_driver_sql(f"INSERT INTO alembic_version VALUES ('{tables.REVISION}')")
-    connection.execute(tables.counters.insert().values(name="sweeps", value=0))
+    connection.exec_driver_sql("INSERT INTO counters (name, value) VALUES ('sweeps', 0)")
 
 
 @cache

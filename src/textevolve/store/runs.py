@@ -134,8 +134,7 @@ def create_run(
     name: str = "",
     source: str = "",
 ) -> RunRecord:
-    existing = find_run(connection, fingerprint)
-    if existing is not None:
+    if (existing := find_run(connection, fingerprint)) is not None:
         raise StoreError(
             f"run {existing.id}: has the same specification and cases; resume it instead"
         )
@@ -155,8 +154,8 @@ _BETWEEN = "\n"
 def copy_run(connection: Connection, run: RunRecord) -> None:
     """Store a run unchanged; it replaces an earlier one with its id."""
     values = read_fields(run, *RunRecord.__dataclass_fields__)
-    names = _BETWEEN.join(map(plain_text, run.names))
-    values |= {"name": names, "source": plain_text(run.source)}
+    values["name"] = _BETWEEN.join(map(plain_text, run.names))
+    values["source"] = plain_text(run.source)
     del values["aliases"]
     values["spec"] = dump_json(dict(run.spec), "the description of a run")
     delete_where(connection, runs, id=run.id)
@@ -207,18 +206,19 @@ def get_run(connection: Connection, run_ref: str) -> RunRecord:
     raise StoreError(f"run {run_ref}: is not in this store; see `textevolve runs list`")
 
 
-def _queries(run_ref: str) -> Sequence[Select[Any]]:
+def _queries(run_ref: str) -> Iterator[Select[Any]]:
     if run_ref == "last":
         performed = select(runs).where(runs.c.n_cases > 0)
-        return [performed.order_by(runs.c.updated.desc(), runs.c.id).limit(1)]
-    newest = select(runs).order_by(runs.c.created.desc(), runs.c.id)
+        yield performed.order_by(runs.c.updated.desc(), runs.c.id).limit(1)
+        return
+    newest = select(runs).order_by(runs.c.created.desc(), runs.c.id).limit(5)
     text = plain_text(run_ref)
-    starting = runs.c.id.startswith(text, autoescape=True)
+    yield newest.where(runs.c.id == text)
     lines = literal(_BETWEEN) + runs.c.name + literal(_BETWEEN)
-    by_name = lines.contains(f"{_BETWEEN}{text}{_BETWEEN}", autoescape=True)
+    yield newest.where(lines.contains(f"{_BETWEEN}{text}{_BETWEEN}", autoescape=True))
+    yield newest.where(runs.c.id.startswith(text, autoescape=True))
     # The four letters after the date are what people remember of an id.
-    ending = runs.c.id.endswith(f"-{text}", autoescape=True)
-    return [newest.where(c).limit(5) for c in (runs.c.id == text, by_name, starting, ending)]
+    yield newest.where(runs.c.id.endswith(f"-{text}", autoescape=True))
 
 
 def list_runs(connection: Connection, limit: int = 50) -> list[RunRecord]:

@@ -11,11 +11,12 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from functools import lru_cache
+from contextvars import ContextVar
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from sqlalchemy import create_engine, event
+from sqlalchemy import Engine, create_engine, event
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
@@ -97,14 +98,25 @@ class SQLiteDatabase:
             StoreError: the file cannot be used; the message says why and what to do.
         """
         self.location = path
-        prepare(path)
         self._reading = threading.Lock()
         self._reading_thread: int | None = None
         self._writing = threading.Lock()
-        self._reader = connect(path, writing=False)
+        _create_file(path)
+        self._writer = connect(path, writing=True)
+        try:
+            # First, since a file that is refused must stay as it is.
+            with self._writer.begin():
+                _update_file(self._writer, path)
+            _switch_to_wal(driver_of(self._writer), path)
+            self._reader = connect(path, writing=False)
+        except BaseException as error:
+            self._writer.close()
+            if isinstance(error, ERRORS):
+                raise explain(error, path) from error
+            raise
+
         if vectors_mb is not None:
             self._reader.info["vector_bytes"] = vectors_mb * 2**20
-        self._writer = connect(path, writing=True)
 
     def read(
         self, query: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
@@ -176,7 +188,7 @@ class SQLiteDatabase:
         with explained(self), closing(connect(self.location, writing=False)) as connection:
             connection.exec_driver_sql("PRAGMA query_only = OFF")
             connection.exec_driver_sql("VACUUM")
-            busy = connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").one()[0]
+            busy = connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").scalar_one()
 
         if busy and scrub:
             raise StoreError(
@@ -221,26 +233,29 @@ def _insert_statement(target: str, columns: int, count: int) -> str:
     return f"INSERT {target} VALUES {', '.join([row] * count)}"
 
 
-def connect(path: Path, *, writing: bool) -> Connection:
-    """Open a connection that any thread may use, one at a time. If it is for `writing`, `begin()`
-    takes the write lock; otherwise it cannot write."""
+_OPENED: ContextVar[Path] = ContextVar("opened")
+"""The file that `connect` opens."""
+
+
+@cache
+def _engine(writing: bool) -> Engine:
+    """Return the engine of the connections to all files: it compiles a statement once for the whole
+    process, which takes longer than most queries."""
 
     def create() -> sqlite3.Connection:
         raw = sqlite3.connect(
-            f"{path.as_uri()}?mode=rw",
+            f"{_OPENED.get().as_uri()}?mode=rw",
             uri=True,
             timeout=BUSY_SECONDS,
             isolation_level=None,
             check_same_thread=False,
             cached_statements=256,
         )
-        with closing(raw.cursor()) as cursor:
-            cursor.execute("PRAGMA synchronous = FULL")
-            # Not all builds have it as their default, and what was deleted has to be gone.
-            cursor.execute("PRAGMA secure_delete = ON")
-            if not writing:
-                cursor.execute("PRAGMA query_only = ON")
-
+        raw.execute("PRAGMA synchronous = FULL")
+        # Not all builds have it as their default, and what was deleted has to be gone.
+        raw.execute("PRAGMA secure_delete = ON")
+        if not writing:
+            raw.execute("PRAGMA query_only = ON")
         return raw
 
     def take_write_lock(connection: Connection) -> None:
@@ -249,30 +264,21 @@ def connect(path: Path, *, writing: bool) -> Connection:
     engine = create_engine("sqlite://", creator=create, poolclass=NullPool, module=sqlite3)
     if writing:
         event.listen(engine, "begin", take_write_lock)
+    return engine
+
+
+def connect(path: Path, *, writing: bool) -> Connection:
+    """Open a connection that any thread may use, one at a time. If it is for `writing`, `begin()`
+    takes the write lock; otherwise it cannot write."""
+    token = _OPENED.set(path)
     try:
-        connection = engine.connect()
+        connection = _engine(writing).connect()
     except DBAPIError as error:
         raise explain(error, path) from error
+    finally:
+        _OPENED.reset(token)
 
     return connection if writing else connection.execution_options(isolation_level="AUTOCOMMIT")
-
-
-def prepare(path: Path) -> None:
-    """Prepare the file for use: create a missing one, and update its tables.
-
-    Raises:
-        StoreError: the file cannot be used, belongs to another program, is too old or too new.
-    """
-    _create_file(path)
-
-    try:
-        # First, since a file that is refused must stay as it is.
-        with closing(connect(path, writing=True)) as connection, connection.begin():
-            _update_file(connection, path)
-        with closing(sqlite3.connect(path, timeout=BUSY_SECONDS)) as raw:
-            _switch_to_wal(raw, path)
-    except ERRORS as error:
-        raise explain(error, path) from error
 
 
 def _create_file(path: Path) -> None:
@@ -283,7 +289,7 @@ def _create_file(path: Path) -> None:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         # An existing file is never opened here: closing it would drop the locks that SQLite holds
         # for other connections of this process.
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL, 0o600))
     except OSError as error:
         if path.is_file():
             return
@@ -317,8 +323,8 @@ def _switch_to_wal(raw: sqlite3.Connection, path: Path) -> None:
 def _update_file(connection: Connection, path: Path) -> None:
     mark = connection.exec_driver_sql("PRAGMA application_id").scalar_one()
     if mark == tables.APPLICATION_ID:
-        query = "SELECT version_num FROM alembic_version"
-        revision = str(connection.exec_driver_sql(query).scalar_one())
+        version = connection.exec_driver_sql("SELECT version_num FROM alembic_version")
+        revision = str(version.scalar_one())
         if re.fullmatch(r"[0-9]{4}", revision) is None:
             raise ValueError(f"there is no schema {revision!r}")
         update_tables(connection, revision, path)
