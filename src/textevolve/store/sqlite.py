@@ -64,8 +64,8 @@ _ADVICE = {
     "SQLITE_BUSY": "another process keeps it locked; end that process and try again",
     "SQLITE_READONLY": "it cannot be written by this process; check the rights of file and"
     " folder, or use a copy",
-    "SQLITE_CANTOPEN": "it cannot be opened; check that its folder exists and that this process"
-    " may write to it",
+    "SQLITE_CANTOPEN": "it cannot be opened; check that its folder exists, that this process may"
+    " write to it, and that it has not reached its limit of open files (ulimit -n)",
     "SQLITE_NOTADB": f"it is not a database; choose another file with --store ({CHECK})",
     "SQLITE_CORRUPT_VTAB": (
         "the index of the memories' words is damaged, the memories are not; textevolve config store"
