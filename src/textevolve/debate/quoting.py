@@ -31,8 +31,11 @@ SAME_REMARK = 0.8
 
 _QUOTATION = regex.compile(r"[\"“„«»「『]([^\"“”„«»「」『』]+)[\"”“«»」』]")
 _MARKS = regex.compile('["“”„‘’]')
-_PUNCTUATION = regex.compile(r"(?<!\S)[\p{P}--[\p{Pd}%‰#@&*/]]+|[\p{P}--[%‰#*]]+(?!\S)", regex.V1)
-"""The punctuation before and after words: not `-5`, `5%` or `C#`, which mean something else."""
+_PUNCTUATION = regex.compile(
+    r"(?<!\S)[\p{P}--[\p{Pd}%‰#@&*/]]+|[\p{P}--[%‰#*]]++(?:(?!\S)|(*SKIP)(*FAIL))", regex.V1
+)
+"""The punctuation before and after words: not `-5`, `5%` or `C#`, which mean something else. What
+is within a word is passed over at once, since answers may have lines of thousands of marks."""
 _EDGES = " .,;:!?…\"'“”„«»「」『』"
 
 
