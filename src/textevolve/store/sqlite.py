@@ -54,6 +54,9 @@ ORDER BY run_id = :run, id DESC
 """
 """The query for the answers stored under some keys."""
 
+LOG_BYTES = 8_000_000
+"""The size to which the write-ahead log is cut once its content stands in the file."""
+
 _ADVICE = {
     "SQLITE_FULL": "the disk is full: free some space and resume; rows that were stored before"
     " are intact",
@@ -238,6 +241,8 @@ def connect(path: Path, *, writing: bool) -> Connection:
             cursor.execute("PRAGMA synchronous = FULL")
             # Not all builds have it as their default, and what was deleted has to be gone.
             cursor.execute("PRAGMA secure_delete = ON")
+            # While a server keeps the store open, the log would stay as long as it ever was.
+            cursor.execute(f"PRAGMA journal_size_limit = {LOG_BYTES}")
             if not writing:
                 cursor.execute("PRAGMA query_only = ON")
 
