@@ -1,4 +1,4 @@
-"""Models repeat themselves up to their limit of tokens: lines of marks, blank lines, empty thoughts.
+"""Models repeat themselves up to their limit of tokens: lines of marks, blank lines, thoughts.
 What reads an answer takes time in proportion to it; these would take from ten minutes to hours."""
 
 from textevolve.messages import split_thought
