@@ -34,5 +34,5 @@ def test_punctuation_around_words_does_not_count(before, after):
 
 
 def test_long_lines_of_marks_are_passed_over():
-    # It would take half an hour to begin anew at each mark.
+    # It would take a quarter of an hour to begin anew at each mark.
     assert is_quoted("the ferry leaves", [f"a{'_' * 200_000}b the ferry leaves"])

@@ -1,5 +1,5 @@
 """Models repeat themselves up to their limit of tokens: lines of marks, blank lines, thoughts.
-What reads an answer takes time in proportion to it; these would take from ten minutes to hours."""
+What reads an answer takes time in proportion to it; the first would take a quarter of an hour."""
 
 from textevolve.messages import split_thought
 
