@@ -101,7 +101,9 @@ _SPACE = r"[\s\ufeff]*"
 _PAIR = late_re(rf"{_SPACE}<({_TAGS})(?:\s[^<>]*)?>(.*?)</\1>\s*", re.DOTALL | re.IGNORECASE)
 # The chat template has opened the thought, so only its end is in the text, on a line of its own.
 # An answer that quotes the tag within a line is left alone.
-_END_ALONE = late_re(rf"(.*?)^\s*</(?:{_TAGS})>[ \t]*(?:\n|\Z)\s*", re.DOTALL | re.MULTILINE)
+_END_ALONE = late_re(
+    rf"(.*?)^[^\S\n]*</(?:{_TAGS})>[ \t]*(?:\n|\Z)\s*", re.DOTALL | re.MULTILINE
+)
 _BRACKETS = late_re(
     rf"{_SPACE}(?:\[THINK\](.*?)\[/THINK\]|◁think▷(.*?)◁/think▷"
     r"|<\|begin_of_thought\|>(.*?)<\|end_of_thought\|>"
@@ -526,13 +528,13 @@ def split_thought(text: str) -> tuple[str, str]:
     """Split a text into the thoughts at its beginning and the answer after them; the thought is
     empty if there is none."""
     thoughts: list[str] = []
-    rest = text
+    place = 0
     forms = (_PAIR, _BRACKETS, _CHANNELS)
-    while match := next(filter(None, (form.match(rest) for form in forms)), None):
+    while match := next(filter(None, (form.match(text, place) for form in forms)), None):
         thoughts.append(match[match.lastindex or 1].strip())
-        rest = rest[match.end() :]
+        place = match.end()
     if thoughts:
-        return "\n".join(thoughts), rest
+        return "\n".join(thoughts), text[place:]
 
     if "</th" in text and (match := _END_ALONE.match(text)) and not _OPENED.search(match[1]):
         return match[1].strip(), text[match.end() :]

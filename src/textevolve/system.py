@@ -24,6 +24,13 @@ except ImportError:
 
 fcntl: Any = _fcntl
 
+try:
+    import resource as _resource
+except ImportError:
+    _resource = None
+
+resource: Any = _resource
+
 CAN_LIMIT_PROCESSES = hasattr(signal, "setitimer")
 """True if the system can limit the processor time, memory and open files of a child process."""
 PROCESSOR_TIME_IS_OVER: int = getattr(signal, "SIGPROF", 27)
@@ -96,6 +103,30 @@ def open_descriptors() -> list[int]:
     with suppress(OSError):
         return [int(name) for name in os.listdir("/dev/fd") if name.isdigit()]
     return []
+
+
+SPARE_FILES = 64
+"""The files that a process opens at times beside its sockets: stores, modules, reports."""
+
+
+def make_room_for_files(wanted: int) -> int:
+    """Return how many of `wanted` more files and sockets this process may open, at least 1: half of
+    what it may open in all, since a second endpoint wants as many. A limit that is too low is
+    raised as far as the system allows; Windows has none."""
+    if resource is None:
+        return wanted
+    used = len(open_descriptors()) + SPARE_FILES
+    needed = used + 2 * wanted
+    limit, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit == resource.RLIM_INFINITY or limit >= needed:
+        return wanted
+
+    raised = needed if hard_limit == resource.RLIM_INFINITY else min(needed, hard_limit)
+    with suppress(OSError, ValueError):  # macOS has another limit beside the hard one
+        resource.setrlimit(resource.RLIMIT_NOFILE, (raised, hard_limit))
+        limit = raised
+
+    return max(1, min(wanted, (limit - used) // 2))
 
 
 def read_kernel(path: Path) -> str:

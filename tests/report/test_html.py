@@ -119,6 +119,15 @@ def test_a_matrix_of_any_size_is_a_bounded_page(monkeypatch: pytest.MonkeyPatch)
     assert "The first 300 rows of 1,000 are shown" in page
 
 
+def test_a_matrix_of_long_texts_is_a_bounded_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(html, "LIVE_SIZE", 400_000)
+    rows = (MatrixRow(f"r{n}", "a" * 1000, [Entry("b" * 500, {"j": 0.5})]) for n in range(1000))
+    page = as_html(Report("", "", [Matrix("", ["one"], rows)]))
+    shown = page.count('{"id":')
+    assert html.PLAIN_ROWS < shown < 300
+    assert f"The first {shown} rows of 1,000 are shown" in page
+
+
 @given(hostile, hostile)
 def test_no_text_gets_out_of_its_place(one: str, two: str) -> None:
     expected = Page(as_html(report_of(make_blocks("a", "b"), "a")))

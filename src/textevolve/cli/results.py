@@ -37,7 +37,16 @@ class _Console(Console):
 
 
 def open_console(*, stderr: bool = False) -> Console:
-    return _Console(stderr=stderr, highlight=False, emoji=False, markup=False)
+    """Open a console. What is drawn again and again is drawn at terminals alone: a build server
+    that asks for colours keeps each drawing in its log."""
+    is_terminal = (sys.stderr if stderr else sys.stdout).isatty()
+    return _Console(
+        stderr=stderr,
+        highlight=False,
+        emoji=False,
+        markup=False,
+        force_interactive=None if is_terminal else False,
+    )
 
 
 def show_report(report: Report) -> None:
@@ -138,7 +147,7 @@ def draw_transfer() -> Generator[ReportProgress]:
         TimeRemainingColumn(),
         console=console,
         transient=True,
-        disable=not console.is_terminal,
+        disable=not console.is_interactive,
     )
     state: dict[str, Any] = {}
 

@@ -113,7 +113,7 @@ class Progress:
         self._spinner = Spinner("dots")
 
     def __enter__(self) -> Self:
-        if self.console.is_terminal and not self.console.is_dumb_terminal and not self.quiet:
+        if self.console.is_interactive and not self.quiet:
             self._live = Live(
                 get_renderable=self._draw,
                 console=self.console,

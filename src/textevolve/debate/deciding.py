@@ -57,7 +57,7 @@ def _plain_number(value: object) -> object:
     return take_decimal(_OF_TEN.sub("", value) if isinstance(value, str) else value)
 
 
-_OF_TEN = re.compile(rf"\s*/\s*{HIGHEST}\s*$", re.ASCII)
+_OF_TEN = re.compile(rf"(?<!\s)\s*/\s*{HIGHEST}\s*$", re.ASCII)
 _Score = Annotated[
     float, Field(ge=0, le=HIGHEST, allow_inf_nan=False), BeforeValidator(_plain_number)
 ]

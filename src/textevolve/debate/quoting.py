@@ -30,8 +30,11 @@ SAME_REMARK = 0.8
 
 _QUOTATION = late_regex(r"[\"“„«»「『]([^\"“”„«»「」『』]+)[\"”“«»」』]")
 _MARKS = late_regex('["“”„‘’]')
-_PUNCTUATION = late_regex(r"(?V1)(?<!\S)[\p{P}--[\p{Pd}%‰#@&*/]]+|[\p{P}--[%‰#*]]+(?!\S)")
-"""The punctuation before and after words: not `-5`, `5%` or `C#`, which mean something else."""
+_PUNCTUATION = late_regex(
+    r"(?V1)(?<!\S)[\p{P}--[\p{Pd}%‰#@&*/]]+|[\p{P}--[%‰#*]]++(?:(?!\S)|(*SKIP)(*FAIL))"
+)
+"""The punctuation before and after words: not `-5`, `5%` or `C#`, which mean something else. What
+is within a word is passed over at once, since answers may have lines of thousands of marks."""
 _EDGES = " .,;:!?…\"'“”„«»「」『』"
 
 

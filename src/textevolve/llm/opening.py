@@ -30,6 +30,7 @@ from textevolve.llm.local import serve
 from textevolve.llm.providers import Endpoint, Key, resolve
 from textevolve.llm.refusals import embeds_only
 from textevolve.settings import PoolMember, Settings
+from textevolve.system import make_room_for_files
 
 if TYPE_CHECKING:
     from textevolve.llm.weights import TransferProgress
@@ -115,7 +116,8 @@ async def _open_endpoint(
     else:
         client = connect(endpoint, settings.timeouts, settings.largest_answer)
         start = max(START, settings.concurrency or 0)
-        most = max(MOST, start)
+        most = make_room_for_files(max(MOST, start))
+        start = min(start, most)
 
     return await stack.enter_async_context(client), start, most
 

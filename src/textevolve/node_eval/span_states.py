@@ -12,6 +12,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from typing import Any, TypeAlias
 
 from textevolve.json_texts import CONTAINERS, as_array, as_object, is_mapping, is_object, parse_text
@@ -434,7 +435,9 @@ class Span:
         """Return how long the span took; None if its start or its end was not recorded."""
         return (self.last - self.start) / 1e9 if self.start and self.end else None
 
-    @property
+    # What follows is read from the attributes once, since each node asks it of all nodes around it.
+
+    @cached_property
     def operation(self) -> str:
         """Return the operation by OpenTelemetry's conventions, or what OpenLLMetry called it before
         them, or what the attributes show; empty if the span has none."""
@@ -442,18 +445,30 @@ class Span:
         marks = (name for mark, name in MARKS.items() if mark in self.attributes and not self.kind)
         return _text(self.attributes.get("gen_ai.operation.name")) or old_name or next(marks, "")
 
-    @property
+    @cached_property
     def kind(self) -> str:
         """Return OpenInference's kind of span, in capitals; empty if the span names none."""
         kind = _text(self.attributes.get("openinference.span.kind")).upper()
         return "LLM" if kind in ("CHAT_MODEL", "GENERATION") else kind
 
+    @cached_property
+    def node_name(self) -> str:
+        """Return the name of the tool or agent that the span runs, otherwise the span's own."""
+        runs = self.operation in ("execute_tool", "invoke_agent", "invoke_workflow")
+        keys = NAMES if runs or self.kind in ("TOOL", "AGENT") else ()
+        return next((name for key in keys if (name := _text(self.attributes.get(key)))), self.name)
 
-def node_name_of(span: Span) -> str:
-    """Return the name of the tool or agent that a span runs, otherwise the span's own name."""
-    runs = span.operation in ("execute_tool", "invoke_agent", "invoke_workflow")
-    keys = NAMES if runs or span.kind in ("TOOL", "AGENT") else ()
-    return next((name for key in keys if (name := _text(span.attributes.get(key)))), span.name)
+    @cached_property
+    def tools(self) -> list[dict[str, Any]]:
+        """Return the definitions of the tools that a model or an agent could call."""
+        for key in TOOL_LISTS:
+            value: object = parse_text(_find_value(self.attributes, key), CONTAINERS)
+            for raws in (value, *map(as_fields(value).get, TOOL_KEYS)):
+                listed = as_array(raws)
+                if tools := [tool for raw in listed if (tool := _read_tool(raw))]:
+                    return tools
+
+        return []
 
 
 def input_of(span: Span) -> State:
@@ -469,21 +484,9 @@ def input_of(span: Span) -> State:
         messages = [SpanMessage("system", system), *messages]
     text = "\n\n".join(f"{message.speaker}: {message.content or ''}" for message in messages)
     text = text if len(messages) > 1 else join_texts(messages)
-    tools = tools_of(span.attributes)
+    tools = {"tools": span.tools} if span.tools else {}
 
-    return {"text": text, "messages": _as_dicts(messages), **({"tools": tools} if tools else {})}
-
-
-def tools_of(attributes: Attributes) -> list[dict[str, Any]]:
-    """Return the definitions of the tools that a model or an agent could call."""
-    for key in TOOL_LISTS:
-        value: object = parse_text(_find_value(attributes, key), CONTAINERS)
-        for raws in (value, *map(as_fields(value).get, TOOL_KEYS)):
-            listed = as_array(raws)
-            if tools := [tool for raw in listed if (tool := _read_tool(raw))]:
-                return tools
-
-    return []
+    return {"text": text, "messages": _as_dicts(messages), **tools}
 
 
 def _read_tool(raw: object) -> dict[str, Any]:

@@ -39,11 +39,9 @@ from textevolve.node_eval.span_states import (
     attributes_of,
     ids_of,
     input_of,
-    node_name_of,
     output_of,
     read_error,
     tokens_of,
-    tools_of,
 )
 from textevolve.rows import parse_row, read_lines, read_rows
 from textevolve.rows.columns import Columns
@@ -252,7 +250,7 @@ def as_node(
     directly inside it, in the order in which they ended; `shared`: ids that other spans of its
     trace have. `instructions` is searched for the node's name, the span's name, its operation and
     its kind; then the conventions apply."""
-    name = node_name_of(span)
+    name = span.node_name
     ids = {**shared, **ids_of(span), "span_id": span.span_id}
     if around:
         ids["parent_id"] = around[-1].span_id
@@ -264,7 +262,7 @@ def as_node(
     state = input_of(span)
     if state and instruction is Instruction.GENERATE and "tools" not in state:
         # Some record the tools on offer with the agent alone.
-        offers = (tools_of(outer.attributes) for outer in reversed(around))
+        offers = (outer.tools for outer in reversed(around))
         if tools := next(filter(None, offers), None):
             state["tools"] = tools
 
@@ -274,7 +272,7 @@ def as_node(
         input_state=take_snapshot(state, WHOLE),
         output_state=take_snapshot(output_of(span), WHOLE),
         node=name,
-        path=tuple(map(node_name_of, around)),
+        path=tuple(outer.node_name for outer in around),
         seconds=span.seconds,
         tokens=tokens_of(span),
         error=read_error(span),

@@ -60,6 +60,9 @@ PLAIN_ROWS = 200
 LIVE_ROWS = 20_000
 """The largest number of rows that the script shows, since more would make a page unusable. Further
 rows are only counted; exported files have them."""
+LIVE_SIZE = 16_000_000
+"""The number of characters of rows and details after which no further rows are shown, either: a
+browser cannot open a page of hundreds of megabytes."""
 
 TEXT_IN_ROWS = 20_000
 # The number of characters of waiting parts that are held in memory, not in a file.
@@ -95,6 +98,8 @@ def draw_matrix(
     details; without a `script` the page has only the plain table."""
     live = script is not None
     number = 0
+    shown = 0
+    size = 0
 
     with (
         SpooledTemporaryFile(IN_MEMORY, "w+", encoding="utf-8") as data,
@@ -106,15 +111,18 @@ def draw_matrix(
             anchors = _Anchors(f"{name}-{number}") if live else None
             if number <= PLAIN_ROWS:
                 yield macro("plain_row", row, matrix.expected, anchors)
-            if anchors is not None and number <= LIVE_ROWS:
-                data.write(",\n" if number > 1 else "\n")
-                data.write(_json(_row(row, anchors)))
-                for n, cell_details in blocks.find_details(row, matrix):
-                    section = replace(cell_details, facts={}, anchor=anchors.of(n))
-                    details.writelines(draw([section], level + 1))
+            has_room = number <= PLAIN_ROWS or (size < LIVE_SIZE and number <= LIVE_ROWS)
+            if anchors is None or not has_room:
+                continue
+
+            shown = number
+            size += data.write((",\n" if number > 1 else "\n") + _json(_row(row, anchors)))
+            for n, cell_details in blocks.find_details(row, matrix):
+                section = replace(cell_details, facts={}, anchor=anchors.of(n))
+                size += sum(map(details.write, draw([section], level + 1)))
 
         data.write("]}")
-        yield macro("end_plain", number, PLAIN_ROWS, LIVE_ROWS if live else PLAIN_ROWS)
+        yield macro("end_plain", number, PLAIN_ROWS, shown if live else PLAIN_ROWS)
 
         if live and number:
             yield Markup('<script type="application/json">')

@@ -15,12 +15,12 @@ import math
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
-from itertools import islice
 from numbers import Integral, Real
 from typing import IO, Any, cast
 
 from textevolve.errors import InputError
 from textevolve.json_texts import is_array, is_mapping, write_text
+from textevolve.portions import measure, split_portions
 from textevolve.rows.spreadsheets import defuse
 from textevolve.rows.tables import import_pyarrow
 
@@ -167,9 +167,9 @@ def write_parquet(rows: RowSource, target: IO[bytes]) -> int:
     kinds = {int: pa.int64(), float: pa.float64(), bool: pa.bool_(), str: pa.string()}
     schema = pa.schema([(name, kinds[kind]) for name, kind in columns.items()])
     number = 0
-    iterator = iter(rows())
+    typed = (_typed(row, columns) for row in rows())
     with parquet.ParquetWriter(target, schema, compression="zstd") as writer:
-        while batch := [_typed(row, columns) for row in islice(iterator, ROWS_AT_ONCE)]:
+        for batch in split_portions(typed, ROWS_AT_ONCE, lambda row: measure(row.values())):
             writer.write_table(pa.Table.from_pylist(batch, schema=schema))
             number += len(batch)
 

@@ -17,6 +17,7 @@ from sqlalchemy import ColumnElement, func, literal, select
 from sqlalchemy.engine import Connection, Row
 
 from textevolve.mappings import map_values
+from textevolve.portions import take_portion
 from textevolve.store.dialects import insert_into
 from textevolve.store.documents import (
     DAMAGES,
@@ -30,7 +31,7 @@ from textevolve.store.resource_rows import delete_where, match
 from textevolve.store.tables import records
 
 PAGE = 200
-"""The number of records that are read at once."""
+"""The most records that are read at once; large ones are read a few at a time."""
 
 PACK_FROM = 2_048
 """The number of bytes from which a record is compressed: to a third, in 0.1 ms. It is less than for
@@ -154,14 +155,19 @@ def read_behind(
     criteria: RecordFilter,
     order: RecordOrder = "position",
     after: Place | None = None,
-    limit: int = PAGE,
+    limit: int | None = None,
 ) -> list[StoredRecord]:
-    """Return the next records, at most `limit`, that match the criteria and come after a place
-    (None: from the first one); it is as fast at the end of a large run as at its beginning."""
-    query = _ordered(_select(run_id).where(*_conditions(criteria)), order).limit(limit)
+    """Return the next records, at most `limit` (None: a portion of bounded size), that match the
+    criteria and come after a place (None: from the first one); it is as fast at the end of a large
+    run as at its beginning."""
+    query = _ordered(_select(run_id).where(*_conditions(criteria)), order).limit(limit or PAGE)
     if after is not None:
         query = query.where(_behind(order, after))
-    return _read(connection, query)
+    if limit is not None:
+        return _read(connection, query)
+
+    kept = (row_to_kept(row) for row in connection.execute(query))
+    return take_portion(kept, PAGE, lambda record: len(record.body))
 
 
 def _behind(order: RecordOrder, after: Place) -> ColumnElement[bool]:

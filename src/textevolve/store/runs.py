@@ -19,6 +19,7 @@ from sqlalchemy.engine import Connection, Row
 from textevolve.errors import BusyError, StoreError
 from textevolve.evaluation import Case, Usage
 from textevolve.mappings import drop_none, omit, read_fields
+from textevolve.portions import measure, split_portions, take_portion
 from textevolve.store import lease
 from textevolve.store.dialects import sweep_texts
 from textevolve.store.documents import (
@@ -56,7 +57,7 @@ RunStatus = Literal["running", "finished", "interrupted", "failed"]
 
 PAGE = 100
 PAGE_BYTES = 32_000_000
-"""The maximum number of cases that are read at once, and of bytes of their images."""
+"""The maximum number of cases that are read at once, and of bytes of their texts and images."""
 
 CHUNK = 1000
 CHUNK_BYTES = 4_000_000
@@ -343,24 +344,17 @@ def start_cases(connection: Connection, run_id: str) -> None:
 def chunk_cases(run_id: str, source: Iterable[Case]) -> Iterator[list[dict[str, Any]]]:
     """Yield rows of cases with their `images`, in lists of bounded size; `source` is read
     lazily."""
-    chunk: list[dict[str, Any]] = []
-    size = 0
-
-    for index, case in enumerate(source):
-        chunk.append(_case_row(run_id, index, case))
-        size += len(chunk[-1]["body"]) + sum(map(len, chunk[-1]["images"]))
-        if len(chunk) == CHUNK or size >= CHUNK_BYTES:
-            yield chunk
-            chunk = []
-            size = 0
-
-    if chunk:
-        yield chunk
+    rows = (_case_row(run_id, index, case) for index, case in enumerate(source))
+    return split_portions(rows, CHUNK, _size_of_row, CHUNK_BYTES)
 
 
 def _case_row(run_id: str, index: int, case: Case) -> dict[str, Any]:
     row = {"run_id": run_id, "index": index, "id": to_bytes(case.id), "body": dump_case(case)}
     return {**row, "images": image_texts(case)}
+
+
+def _size_of_row(row: Mapping[str, Any]) -> int:
+    return measure((row["body"], *row["images"]))
 
 
 def insert_cases(connection: Connection, rows: Sequence[dict[str, Any]]) -> None:
@@ -393,21 +387,20 @@ def read_cases(connection: Connection, run_id: str, start: int) -> list[tuple[in
         .order_by(cases.c.index)
         .limit(PAGE)
     )
-    page: list[tuple[int, Case]] = []
-    size = 0
 
-    for index, id, body in connection.execute(query):
-        with intact(f"run {run_id}: case {index!r}"):
-            require(index, int)
-            images = {key: find_image(connection, key) for key in image_keys(body)}
-            there = drop_none(images)
-            page.append((index, load_case(id, body, there)))
+    def load() -> Iterator[tuple[int, Case]]:
+        for index, id, body in connection.execute(query):
+            with intact(f"run {run_id}: case {index!r}"):
+                require(index, int)
+                images = {key: find_image(connection, key) for key in image_keys(body)}
+                yield index, load_case(id, body, drop_none(images))
 
-        size += sum(map(len, there.values()))
-        if size >= PAGE_BYTES:
-            break
+    return take_portion(load(), PAGE, _size_of_case, PAGE_BYTES)
 
-    return page
+
+def _size_of_case(placed: tuple[int, Case]) -> int:
+    case = placed[1]
+    return measure((case.input, case.context, *case.candidates, *image_texts(case)))
 
 
 def find_image(connection: Connection, key: bytes) -> str | None:

@@ -55,6 +55,9 @@ ORDER BY run_id = :run, id DESC
 """
 """The query for the answers stored under some keys."""
 
+LOG_BYTES = 8_000_000
+"""The size to which the write-ahead log is cut once its content stands in the file."""
+
 _ADVICE = {
     "SQLITE_FULL": "the disk is full: free some space and resume; rows that were stored before"
     " are intact",
@@ -65,8 +68,8 @@ _ADVICE = {
     "SQLITE_BUSY": "another process keeps it locked; end that process and try again",
     "SQLITE_READONLY": "it cannot be written by this process; check the rights of file and"
     " folder, or use a copy",
-    "SQLITE_CANTOPEN": "it cannot be opened; check that its folder exists and that this process"
-    " may write to it",
+    "SQLITE_CANTOPEN": "it cannot be opened; check that its folder exists, that this process may"
+    " write to it, and that it has not reached its limit of open files (ulimit -n)",
     "SQLITE_NOTADB": f"it is not a database; choose another file with --store ({CHECK})",
     "SQLITE_CORRUPT_VTAB": (
         "the index of the memories' words is damaged, the memories are not; textevolve config store"
@@ -254,6 +257,8 @@ def _engine(writing: bool) -> Engine:
         raw.execute("PRAGMA synchronous = FULL")
         # Not all builds have it as their default, and what was deleted has to be gone.
         raw.execute("PRAGMA secure_delete = ON")
+        # While a server keeps the store open, the log would stay as long as it ever was.
+        raw.execute(f"PRAGMA journal_size_limit = {LOG_BYTES}")
         if not writing:
             raw.execute("PRAGMA query_only = ON")
         return raw

@@ -32,6 +32,7 @@ from textevolve.llm.prompts import JOINER
 from textevolve.loading import np
 from textevolve.mappings import map_values, pick, read_fields
 from textevolve.memory.record import Add, Collection, MemoryRecord, NewMemory, TokenVectors, Vector
+from textevolve.portions import measure, split_portions, take_portion
 from textevolve.settings import StoreLocation
 from textevolve.store import lease, sqlite, tables
 from textevolve.store.database import open_database
@@ -71,7 +72,7 @@ from textevolve.texts.prose import join_lines
 # Copy a store into another one, whichever databases they are in: completely, or not at all.
 
 PAGE = 500
-"""The number of rows that are inserted at once."""
+"""The most rows that are read and inserted at once; large ones are copied a few at a time."""
 UNCOPIED_TABLES = ("counters",)
 """The tables that are not copied, since each store has its own."""
 
@@ -99,7 +100,7 @@ def copy_store(source: StoreLocation, target: StoreLocation) -> dict[str, int]:
             )
 
         for table in copied_tables():
-            for page in chunks(read_rows(reading, table), PAGE):
+            for page in split_portions(read_rows(reading, table), PAGE, _size_of_row):
                 writing.execute(table.insert(), page)
         finish_copy(writing)
 
@@ -134,11 +135,19 @@ def row_keys(table: Table) -> list[Any]:
     return list(table.primary_key.columns)
 
 
+def _execute(connection: Connection, query: Any) -> Iterator[dict[str, Any]]:
+    return map(dict, connection.execute(query).mappings())
+
+
+def _size_of_row(row: Mapping[str, Any]) -> int:
+    return measure(row.values())
+
+
 def read_rows(connection: Connection, table: Table) -> Iterator[dict[str, Any]]:
     """Yield the rows of a table in the order of its keys."""
     keys = row_keys(table)
     page = query = select(table).order_by(*keys).limit(PAGE)
-    while rows := list(map(dict, connection.execute(page).mappings())):
+    while rows := take_portion(_execute(connection, page), PAGE, _size_of_row):
         yield from rows
         page = query.where(tuple_(*keys) > tuple_(*(rows[-1][key.name] for key in keys)))
 
