@@ -101,9 +101,7 @@ _SPACE = r"[\s\ufeff]*"
 _PAIR = late_re(rf"{_SPACE}<({_TAGS})(?:\s[^<>]*)?>(.*?)</\1>\s*", re.DOTALL | re.IGNORECASE)
 # The chat template has opened the thought, so only its end is in the text, on a line of its own.
 # An answer that quotes the tag within a line is left alone.
-_END_ALONE = late_re(
-    rf"(.*?)^[^\S\n]*</(?:{_TAGS})>[ \t]*(?:\n|\Z)\s*", re.DOTALL | re.MULTILINE
-)
+_END_ALONE = late_re(rf"(.*?)^[^\S\n]*</(?:{_TAGS})>[ \t]*(?:\n|\Z)\s*", re.DOTALL | re.MULTILINE)
 _BRACKETS = late_re(
     rf"{_SPACE}(?:\[THINK\](.*?)\[/THINK\]|◁think▷(.*?)◁/think▷"
     r"|<\|begin_of_thought\|>(.*?)<\|end_of_thought\|>"
