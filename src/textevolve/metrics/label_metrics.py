@@ -452,6 +452,11 @@ class Grader:
     metric: LabelMetric
     first_results: FirstResults = field(default_factory=lambda: FirstResults("the metric"))
 
+    @property
+    def is_quick(self) -> bool:
+        """Whether outputs of usual length are scored on the event loop."""
+        return _is_ours(self.metric) and not getattr(self.metric, "blocks", False)
+
     async def __call__(
         self, output: str, label: Any, passes: float = PASSES, row: Mapping[str, Any] = NO_ROW
     ) -> EvaluationResult | Failure:

@@ -61,7 +61,15 @@ from textevolve.report.html import html_fragment
 from textevolve.rows.columns import find_title, prompt_text
 from textevolve.runs.aggregates import Aggregates, describe_variants, draw_aggregates, join_clusters
 from textevolve.runs.chains import chains_among, open_chain_named
-from textevolve.runs.study import Asks, Row, Study, json_decoder, record_status, write_json
+from textevolve.runs.study import (
+    Asks,
+    Row,
+    Study,
+    json_decoder,
+    record_status,
+    remember_row,
+    write_json,
+)
 from textevolve.settings import Settings
 from textevolve.showing import show_as
 from textevolve.statistics.comparisons import PairedDifference
@@ -211,11 +219,13 @@ class _Tally:
     no_number: int = 0
 
     def add(self, output: Output) -> None:
+        row = find_row(output)
         self.endings.update(filter(None, [output.ending]))
         for number, turn in enumerate(output.turns, 1):
             for name, grade in turn.grades.items():
-                self.turns[name, number].add(grade.as_row(output.row, output.cluster))
-        self.figures.add(find_row(output))
+                figures = self.turns[name, number]
+                figures.add_score(row.case, row.cluster, grade.score, grade.passed)
+        self.figures.add(row)
         self.outputs += 1
         self.cut += output.cut
         if output.usage != NO_USAGE:
@@ -223,7 +233,7 @@ class _Tally:
         if output.seconds is not None:
             self.seconds.append(output.seconds)
         for name, grade in output.grades.items():
-            self.grades[name].add(grade.as_row(output.row, output.cluster))
+            self.grades[name].add_score(row.case, row.cluster, grade.score, grade.passed)
             self.no_number += grade.reason.startswith(NO_NUMBER)
             if grade.failure is not None:
                 self.reasons.setdefault(name, grade.failure.reason)
@@ -523,6 +533,7 @@ def _entry(output: Output) -> Entry:
     )
 
 
+@remember_row
 def find_row(output: Output) -> Row:
     failure = output.failure
     grade_failures = [grade.failure for grade in output.grades.values() if grade.failure]
@@ -859,8 +870,15 @@ async def run(spec: CompareSpec, cases: Iterable[Case], bench: Workbench) -> Asy
     if scorers.together:
         concurrency //= max(1, len(spec.prompts) * max(1, len(spec.models)))
 
-    def group_of(planned: Planned) -> int:
-        return planned.empty.sample if scorers.together else planned.empty.position
+    # Cells that exist already and wait for nothing are scored many at a time, without a task each.
+    is_quick = scorers.are_quick and all(variant.column for variant in variants_of(spec))
+    at_once = CELLS_AT_ONCE if is_quick else 1
+    if is_quick:
+        concurrency = 1
+
+    def group_of(planned: Planned) -> tuple[str, int]:
+        cell = planned.empty
+        return (cell.row, cell.sample) if scorers.together else ("", cell.position // at_once)
 
     # An application that holds few conversations at once would mix up the others.
     chats = {t.label: asyncio.Semaphore(t.concurrency) for t in spec.targets if t.concurrency}
@@ -871,7 +889,8 @@ async def run(spec: CompareSpec, cases: Iterable[Case], bench: Workbench) -> Asy
         return [replace(cell, chats=chats.get(cell.empty.variant)) for cell in cells]
 
     rows = plan_rows(spec, case_list, bench.default_model, chains, bench.first)
-    groups = (limit_chats(cells) for row in rows for _, cells in itertools.groupby(row, group_of))
+    cells = itertools.chain.from_iterable(rows)
+    groups = (limit_chats(group) for _, group in itertools.groupby(cells, group_of))
     results = stream(
         groups, partial(fill_cells, bench, scorers), max(1, concurrency), ordered=False
     )
@@ -879,6 +898,10 @@ async def run(spec: CompareSpec, cases: Iterable[Case], bench: Workbench) -> Asy
         async for outputs in results:
             for output in outputs:
                 yield output
+
+
+CELLS_AT_ONCE = 64
+"""The number of cells that are scored before others may work on the event loop: 2 ms."""
 
 
 def _count_cells(spec: CompareSpec, cases: int) -> int:

@@ -210,6 +210,12 @@ class Scorers:
     of_rows: tuple[str, ...] = ()
     of_checks: tuple[str, ...] = ()
 
+    @property
+    def are_quick(self) -> bool:
+        """Whether each output is scored in microseconds, without waiting for anything."""
+        judges = self.alone or self.together
+        return not judges and all(metric.is_quick for metric in self.metrics.values())
+
 
 async def fill_cells(
     bench: Workbench, scorers: Scorers, group: Sequence[Planned]
@@ -221,7 +227,7 @@ async def fill_cells(
         FatalModelError: no call can succeed.
     """
     fill = [partial(_fill_alone, bench, scorers, planned) for planned in group]
-    outputs = list(await gather_bounded(fill, bench.concurrency))
+    outputs = await gather_bounded(fill, bench.concurrency if scorers.together else 1)
     for name, judge in scorers.together.items():
         outputs = await _judge_together(name, judge, outputs)
 

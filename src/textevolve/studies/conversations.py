@@ -22,7 +22,6 @@ from textevolve.mappings import omit
 from textevolve.rows import Placed
 from textevolve.rows.chats import read_texts
 from textevolve.runs.chains import chains_among
-from textevolve.runs.study import Row
 from textevolve.studies.compare_spec import CompareSpec
 from textevolve.trajectory import Trajectory
 
@@ -46,9 +45,6 @@ class Grade:
     passed: bool | None = None
     reason: str = ""
     failure: Failure | None = None
-
-    def as_row(self, case: str, cluster: str) -> Row:
-        return Row("", case=case, score=self.score, passed=self.passed, cluster=cluster)
 
 
 @dataclass(frozen=True, slots=True)
