@@ -283,6 +283,8 @@ class AnswerMetric:
         answers = list(list_answers(label))
         if len(answers) > 1 and not isinstance(parse_printed(output), str):
             answers.append(write_text(label))
+        if len(answers) == 1:
+            return self.metric(output, answers[0])
 
         results: list[Any] = []
         faults: list[InputError] = []

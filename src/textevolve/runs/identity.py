@@ -154,8 +154,11 @@ def identify_case(case: Case) -> list[Any]:
     return row
 
 
+_write = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=str).encode
+
+
 def _canonical(data: Any) -> bytes:
-    return json.dumps(data, sort_keys=True, separators=(",", ":"), default=str).encode()
+    return _write(data).encode()
 
 
 # The ruler of a run: what decides on its scores. Figures of two rulers are never compared.

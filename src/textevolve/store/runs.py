@@ -397,11 +397,15 @@ def read_cases(connection: Connection, run_id: str, start: int) -> list[tuple[in
     size = 0
 
     for index, id, body in connection.execute(query):
-        with intact(f"run {run_id}: case {index!r}"):
+        try:
             require(index, int)
             images = {key: find_image(connection, key) for key in image_keys(body)}
             there = drop_none(images)
             page.append((index, load_case(id, body, there)))
+        except DAMAGES:
+            # Only a damaged case pays for the words that name it.
+            with intact(f"run {run_id}: case {index!r}"):
+                raise
 
         size += sum(map(len, there.values()))
         if size >= PAGE_BYTES:

@@ -12,10 +12,18 @@ import asyncio
 import itertools
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import aclosing
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from statistics import median
 from typing import Any
 
@@ -665,18 +673,21 @@ def reads(spec: CompareSpec) -> Callable[[Case], Case]:
     takes_rows |= any(metric.partition(":")[0] not in SHIPPED for metric in spec.metric)
     takes_rows |= any(judge.reads_row for judge in judges_of(spec))
     if takes_rows or chains_among(*spec.models):
-        return partial(keep_columns, names=None)
+        return keep_columns
 
     bodies = [write_text(target.body) for target in spec.targets]
     templates = [text for prompt in spec.prompts for _, text in prompt.templates]
     template_texts = "\n".join([*bodies, *templates, spec.system])
 
-    def keep(case: Case) -> Case:
-        columns = row_columns(case)
+    @cache  # since all rows have the same columns
+    def choose(columns: tuple[str, ...]) -> Collection[str]:
         read_columns = {*find_placeholders(template_texts, columns), *RECORDED, *USER_COLUMNS}
-        return keep_columns(case, {*read_columns, input_column(spec, columns)})
+        return read_columns | {input_column(spec, columns)}
 
-    return keep
+    return partial(keep_columns, choose=choose)
+
+
+_BLANK = Output(0, "", "")
 
 
 def plan_rows(
@@ -703,10 +714,8 @@ def plan_rows(
     for case in cases:
         values = read_values(case, row_columns(case), spec.label)
         user = user_of(spec, values.columns)
-        blank = Output(
-            0,
-            case.id,
-            "",
+        blank = _BLANK.amend(
+            row=case.id,
             input=_show_input(spec, baseline, values, user),
             reference=case.reference,
             context=case.context,

@@ -63,8 +63,10 @@ def user_of(spec: CompareSpec, row: Mapping[str, Any]) -> SimulatedUser | tuple[
     script = read_texts(row.get(TURNS))
     if script and not any(prompt.placeholders((TURNS,)) for prompt in spec.prompts):
         return script
+    if spec.user_model is None:
+        return ()
     goal, persona, stop = (str(row.get(name) or "").strip() for name in ("goal", "persona", "stop"))
-    if spec.user_model is None or not goal:
+    if not goal:
         return ()
 
     return SimulatedUser(
