@@ -20,6 +20,7 @@ from textevolve.report.blocks import Block, Cell, Column, Estimate, Plot, Table
 from textevolve.runs.study import RecordStatus, Row
 from textevolve.statistics.comparisons import PairedDifference
 from textevolve.statistics.intervals import UNIT, Interval, Statistic, cluster_mean, cluster_share
+from textevolve.store.records import StoredRecord
 
 
 def finite(value: float) -> float | None:
@@ -56,9 +57,7 @@ class Aggregates:
     """
 
     threshold: float | None = None
-    counts: dict[RecordStatus, int] = field(
-        default_factory=lambda: {"scored": 0, "failed": 0, "skipped": 0}
-    )
+    counts: dict[str, int] = field(default_factory=lambda: {"scored": 0, "failed": 0, "skipped": 0})
     trials: tuple[int, int] = (0, 0)
     _scores: array[float] = field(default_factory=lambda: array("d"))
     _passed: array[float] = field(default_factory=lambda: array("d"))
@@ -68,7 +67,7 @@ class Aggregates:
     _cluster_of: array[int] = field(default_factory=lambda: array("q"))
     _unscored: set[str] = empty_default(set)
 
-    def add(self, row: Row) -> None:
+    def add(self, row: Row | StoredRecord) -> None:
         if row.status != "scored":
             self.counts[row.status] += 1
             self._unscored.add(row.case)
@@ -188,7 +187,9 @@ class Aggregates:
         return np.frombuffer(values) if values else np.empty(0)
 
 
-def aggregate(rows: Iterable[Row], threshold: float | None = None) -> dict[str, Aggregates]:
+def aggregate(
+    rows: Iterable[Row | StoredRecord], threshold: float | None = None
+) -> dict[str, Aggregates]:
     """Aggregate rows by variant, in the order in which the variants first appear."""
     by_variant = defaultdict[str, Aggregates](lambda: Aggregates(threshold))
     for row in rows:

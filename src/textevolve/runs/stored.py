@@ -291,7 +291,7 @@ class StudyRun:
 
 
 FLUSH_SECONDS = 0.5  # the longest time in seconds for which a record waits to be written
-FLUSH_RECORDS = 1000  # the number of waiting records that are written at once
+FLUSH_RECORDS = 500  # the number of waiting records that are written at once
 
 
 @dataclass

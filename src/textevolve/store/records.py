@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 from sqlalchemy import ColumnElement, func, literal, select
 from sqlalchemy.engine import Connection, Row
@@ -66,6 +66,7 @@ class StoredRecord:
     passed: bool | None = None
     cluster: str = ""
     revision: int = 0
+    trials: ClassVar[tuple[int, int]] = (0, 0)  # those of a search are in its body
 
 
 @dataclass(frozen=True, slots=True)
