@@ -283,8 +283,6 @@ class AnswerMetric:
         answers = list(list_answers(label))
         if len(answers) > 1 and not isinstance(parse_printed(output), str):
             answers.append(write_text(label))
-        if len(answers) == 1:
-            return self.metric(output, answers[0])
 
         results: list[Any] = []
         faults: list[InputError] = []

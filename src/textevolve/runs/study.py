@@ -257,11 +257,10 @@ def remember_row(find_row: Callable[[R], Row]) -> Callable[[R], Row]:
     @wraps(find_row)
     def find(record: R) -> Row:
         nonlocal last
-        known_record, row = last  # in one step, since other threads have records, too
-        if known_record is not record:
-            row = find_row(record)
-            last = record, row
-        return row
+        known = last  # since other threads have records, too
+        if known[0] is not record:
+            last = known = record, find_row(record)
+        return known[1]
 
     return find
 

@@ -109,8 +109,8 @@ class Standing:
         return sum(self.statuses.values())
 
 
-Place: TypeAlias = tuple[float | None, int, str]
-"""The place of a record in an order: its score, its position and its key."""
+Place: TypeAlias = tuple[int, str]
+"""The place of a record in the order by position: its position and its key."""
 
 
 def keep_records(connection: Connection, run_id: str, new_records: Sequence[StoredRecord]) -> None:
@@ -161,26 +161,15 @@ def read_behind(
     after: Place | None = None,
     limit: int = PAGE,
 ) -> list[StoredRecord]:
-    """Return the next records, at most `limit`, that match the criteria and come after a place
-    (None: from the first one); it is as fast at the end of a large run as at its beginning."""
+    """Return the next records, at most `limit`, that match the criteria, in the order by position
+    from behind a place on; it is as fast at the end of a large run as at its beginning."""
     query = _ordered(_select(run_id).where(*_conditions(criteria)), order).limit(limit)
     if after is not None:
-        query = query.where(_behind(order, after))
+        position, key = after
+        later = (records.c.position > position) | (records.c.key > text_to_bytes(key))
+        # In this form an index leads to the place; else all records before it would be read again.
+        query = query.where(records.c.position >= position, later)
     return _read(connection, query)
-
-
-def _behind(order: RecordOrder, after: Place) -> ColumnElement[bool]:
-    score, position, key = after
-    later_key = records.c.key > text_to_bytes(key)
-    # In this form an index leads to the place; else all records before it would be read again.
-    behind = (records.c.position >= position) & ((records.c.position > position) | later_key)
-    if order == "position":
-        return behind
-    if score is None:
-        return records.c.score.is_(None) & behind
-    further = records.c.score > score if order == "score" else records.c.score < score
-
-    return further | ((records.c.score == score) & behind) | records.c.score.is_(None)
 
 
 def read_columns(connection: Connection, run_id: str) -> list[StoredRecord]:

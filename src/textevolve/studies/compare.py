@@ -228,7 +228,8 @@ class _Tally:
 
     def add(self, output: Output) -> None:
         row = find_row(output)
-        self.endings.update(filter(None, [output.ending]))
+        if output.ending:
+            self.endings[output.ending] += 1
         for number, turn in enumerate(output.turns, 1):
             for name, grade in turn.grades.items():
                 figures = self.turns[name, number]
@@ -696,10 +697,10 @@ def plan_rows(
     default_model: str,
     chains: Mapping[str, Chain],
     first_row: int,
-) -> Iterator[list[Planned]]:
-    """Yield for each row a list of its cells before they are filled, sample by sample; a column of
-    existing outputs has a single sample. `chains`: the opened chains by name. `first_row`: the
-    position of the first row in the run.
+) -> Iterator[Planned]:
+    """Yield the cells of each row before they are filled, sample by sample; a column of existing
+    outputs has a single sample. `chains`: the opened chains by name. `first_row`: the position of
+    the first row in the run.
 
     Raises:
         InputError: no variant has the name of the baseline.
@@ -710,6 +711,8 @@ def plan_rows(
     names = [*row_columns(cases[0])] if cases else []  # the same of all rows
     unread = list_unread(spec, names, list_asked(spec, names))
     used = tuple(name for name in names if name not in unread)
+    # An application that holds few conversations at once would mix up the others.
+    chats = {t.label: asyncio.Semaphore(t.concurrency) for t in spec.targets if t.concurrency}
 
     for case in cases:
         values = read_values(case, row_columns(case), spec.label)
@@ -724,7 +727,6 @@ def plan_rows(
             used=used,
             **pick(case.parameters, (GROUP, EQUAL_TO)),
         )
-        cells: list[Planned] = []
 
         for sample in range(spec.samples):
             for variant in variants:
@@ -734,21 +736,15 @@ def plan_rows(
                     blank.amend, position=next(number), variant=variant.name, sample=sample
                 )
                 if variant.column:
-                    cells.append(_plan_column(spec, case, values, variant, fill))
-                    continue
-
-                cell = fill()
-                if variant.chain:
-                    answer = partial(ask_steps, chains[variant.chain])
-                    cells.append(Planned(cell, answer, values))
+                    yield _plan_column(spec, case, values, variant, fill)
+                elif variant.chain:
+                    yield Planned(fill(), partial(ask_steps, chains[variant.chain]), values)
                 elif variant.target is not None:
                     answer = partial(call_target, variant.target, spec.target_version)
-                    cells.append(Planned(cell, answer, values, user))
+                    yield Planned(fill(), answer, values, user, chats.get(variant.name))
                 else:
-                    cell = cell.amend(model=variant.model or default_model)
-                    cells.append(_plan_prompt(spec, values, variant, cell, user))
-
-        yield cells
+                    cell = fill(model=variant.model or default_model)
+                    yield _plan_prompt(spec, values, variant, cell, user)
 
 
 def _plan_column(
@@ -879,27 +875,18 @@ async def run(spec: CompareSpec, cases: Iterable[Case], bench: Workbench) -> Asy
     if scorers.together:
         concurrency //= max(1, len(spec.prompts) * max(1, len(spec.models)))
 
-    # Cells that exist already and wait for nothing are scored many at a time, without a task each.
-    is_quick = scorers.are_quick and all(variant.column for variant in variants_of(spec))
-    at_once = CELLS_AT_ONCE if is_quick else 1
-    if is_quick:
+    at_once = 1
+    if scorers.are_quick and all(variant.column for variant in variants_of(spec)):
+        # Cells that exist already and wait for nothing need no task each.
+        at_once = CELLS_AT_ONCE
         concurrency = 1
 
     def group_of(planned: Planned) -> tuple[str, int]:
         cell = planned.empty
         return (cell.row, cell.sample) if scorers.together else ("", cell.position // at_once)
 
-    # An application that holds few conversations at once would mix up the others.
-    chats = {t.label: asyncio.Semaphore(t.concurrency) for t in spec.targets if t.concurrency}
-
-    def limit_chats(cells: Iterable[Planned]) -> list[Planned]:
-        if not chats:
-            return list(cells)
-        return [replace(cell, chats=chats.get(cell.empty.variant)) for cell in cells]
-
-    rows = plan_rows(spec, case_list, bench.default_model, chains, bench.first)
-    cells = itertools.chain.from_iterable(rows)
-    groups = (limit_chats(group) for _, group in itertools.groupby(cells, group_of))
+    cells = plan_rows(spec, case_list, bench.default_model, chains, bench.first)
+    groups = (list(group) for _, group in itertools.groupby(cells, group_of))
     results = stream(
         groups, partial(fill_cells, bench, scorers), max(1, concurrency), ordered=False
     )

@@ -17,7 +17,6 @@ from textevolve.engine.local import gather_bounded
 from textevolve.errors import InputError
 from textevolve.evaluation import (
     CHECKS,
-    EQUAL_TO,
     GROUP,
     ROW,
     SPENT,
@@ -41,7 +40,7 @@ from textevolve.llm.model import Message, Request, draw_sample
 from textevolve.llm.structured import describe_fault
 from textevolve.llm.targets import Target
 from textevolve.loops.attempt import ask_judge
-from textevolve.mappings import drop_empty, drop_none
+from textevolve.mappings import drop_none
 from textevolve.metrics.label_metrics import Grader, is_shipped
 from textevolve.protocol.contents import LENGTH
 from textevolve.rows.chats import (
@@ -132,9 +131,9 @@ class Output:
     @property
     def cluster(self) -> str:
         """The name that this output shares with the outputs that depend on it."""
-        if not self.group and not self.equal_to:
-            return ""  # at once, since each output of a large run is asked several times
-        return cluster_of(drop_empty({GROUP: self.group, EQUAL_TO: self.equal_to}))
+        if not self.group:
+            return self.equal_to  # at once, since large runs have many outputs
+        return cluster_of({GROUP: self.group})
 
     def amend(self, **changes: Any) -> Output:
         """Return a copy with these fields changed, at a tenth of the cost of `dataclasses.replace`,

@@ -123,7 +123,8 @@ def row_cases(
     placed = list(rows)
     if not placed:
         raise InputError(f"{spec.data or 'data'}: has no rows")
-    names = list(dict.fromkeys(str(n) for _, row in placed for n in row if str(n).strip()))
+    forms = dict.fromkeys(tuple(row) for _, row in placed)  # of which many rows have one
+    names = list(dict.fromkeys(str(n) for form in forms for n in form if str(n).strip()))
     for judge in judges_of(spec):
         _check_needs(spec, names, f"judge {judge}", judge.needs)
     talks = check_conversations(spec, placed)
