@@ -215,11 +215,6 @@ def _list_groups(columns: tuple[str, ...]) -> tuple[str, ...]:
     return _named(GROUPS, folded)
 
 
-@lru_cache(maxsize=1024)
-def _is_identifier(name: str) -> bool:
-    return _IDENTIFIER.fullmatch(fold_name(name)) is not None
-
-
 def fold_content(row: Mapping[str, Any], shown: Collection[str] = ()) -> str:
     """Return the values of a row in the form in which rows are compared: without the case and the
     white space of texts, and without ids and times of logs, which make equal rows different. Empty
@@ -228,7 +223,7 @@ def fold_content(row: Mapping[str, Any], shown: Collection[str] = ()) -> str:
     folded: dict[str, str] = {}
     for name in sorted(map(str, row)):
         text = column_text(row[name])
-        if text.strip() and (name in shown or not _is_identifier(name)):
+        if text.strip() and (name in shown or not _IDENTIFIER.fullmatch(fold_name(name))):
             folded[name] = " ".join(text.casefold().split())
 
     return write_text(folded) if folded else ""

@@ -108,7 +108,7 @@ class Aggregates:
     def verdicts(self) -> int:
         """The number of scored records that passed or did not pass; records without a verdict are
         not counted."""
-        return int((~np.isnan(self._array(self._passed))).sum())
+        return int((~np.isnan(np.array(self._passed))).sum())
 
     @property
     def clusters(self) -> int:
@@ -132,7 +132,7 @@ class Aggregates:
     @property
     def mean(self) -> Estimate:
         """The mean score of the scored records, with its 95 % interval over cases."""
-        scores = self._array(self._scores)
+        scores = np.array(self._scores)
         if not scores.size:
             return Estimate(None)
         statistic = cluster_mean(scores, self._list_clusters())
@@ -143,7 +143,7 @@ class Aggregates:
     @property
     def pass_rate(self) -> Estimate:
         """The share that passed of the scored records with a verdict, with its 95 % interval."""
-        passed = self._array(self._passed)
+        passed = np.array(self._passed)
         if not self.verdicts:
             return Estimate(None)
         judged = ~np.isnan(passed)
@@ -181,10 +181,6 @@ class Aggregates:
         means = np.bincount(places, values) / np.bincount(places)
         averages = zip(self._cases, means.tolist(), strict=True)
         return {case: mean for case, mean in averages if not case.startswith("\0")}
-
-    @staticmethod
-    def _array(values: array[float]) -> NDArray[np.float64]:
-        return np.frombuffer(values) if values else np.empty(0)
 
 
 def aggregate(

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 from sqlalchemy import Select, bindparam, literal, select
 from sqlalchemy import text as sql
@@ -18,7 +18,7 @@ from sqlalchemy.engine import Connection, Row
 
 from textevolve.errors import BusyError, StoreError
 from textevolve.evaluation import Case, Usage
-from textevolve.mappings import drop_none, omit, read_fields
+from textevolve.mappings import drop_none, read_fields
 from textevolve.store import lease
 from textevolve.store.dialects import sweep_texts
 from textevolve.store.documents import (
@@ -340,15 +340,19 @@ def start_cases(connection: Connection, run_id: str) -> None:
     delete_where(connection, cases, run_id=run_id)
 
 
-def chunk_cases(run_id: str, source: Iterable[Case]) -> Iterator[list[dict[str, Any]]]:
-    """Yield rows of cases with their `images`, in lists of bounded size; `source` is read
-    lazily."""
-    chunk: list[dict[str, Any]] = []
+CaseRow: TypeAlias = tuple[dict[str, Any], tuple[str, ...]]
+"""The row of a case, and its images."""
+
+
+def chunk_cases(run_id: str, source: Iterable[Case]) -> Iterator[list[CaseRow]]:
+    """Yield rows of cases in lists of bounded size; `source` is read lazily."""
+    chunk: list[CaseRow] = []
     size = 0
 
     for index, case in enumerate(source):
-        chunk.append(_case_row(run_id, index, case))
-        size += len(chunk[-1]["body"]) + sum(map(len, chunk[-1]["images"]))
+        row, images = _case_row(run_id, index, case)
+        chunk.append((row, images))
+        size += len(row["body"]) + sum(map(len, images))
         if len(chunk) == CHUNK or size >= CHUNK_BYTES:
             yield chunk
             chunk = []
@@ -358,18 +362,18 @@ def chunk_cases(run_id: str, source: Iterable[Case]) -> Iterator[list[dict[str, 
         yield chunk
 
 
-def _case_row(run_id: str, index: int, case: Case) -> dict[str, Any]:
+def _case_row(run_id: str, index: int, case: Case) -> CaseRow:
     row = {"run_id": run_id, "index": index, "id": to_bytes(case.id), "body": dump_case(case)}
-    return {**row, "images": image_texts(case)}
+    return row, image_texts(case)
 
 
-def insert_cases(connection: Connection, rows: Sequence[dict[str, Any]]) -> None:
-    for url in dict.fromkeys(url for row in rows for url in row["images"]):
+def insert_cases(connection: Connection, rows: Sequence[CaseRow]) -> None:
+    for url in dict.fromkeys(url for _, images in rows for url in images):
         body = to_bytes(url)
         values = {"hash": hash_bytes(url), "size": len(body), "body": pack(body)}
         insert_unless_stored(connection, texts, values)
 
-    insert_rows(connection, cases, [omit(row, ["images"]) for row in rows])
+    insert_rows(connection, cases, [row for row, _ in rows])
 
 
 def end_cases(connection: Connection, run_id: str, count: int) -> None:

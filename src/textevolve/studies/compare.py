@@ -50,7 +50,7 @@ from textevolve.llm.prompts import prompt_versions
 from textevolve.llm.target_calls import describe_targets
 from textevolve.loops.rules import describe_checks
 from textevolve.mappings import drop_empty, drop_none, map_values, omit, pick, read_fields
-from textevolve.metrics.label_metrics import SHIPPED
+from textevolve.metrics.label_metrics import is_shipped
 from textevolve.metrics.plain import NO_NUMBER
 from textevolve.report import wording
 from textevolve.report.blocks import (
@@ -96,6 +96,7 @@ from textevolve.studies.compare_rows import (
     list_asked,
     list_unread,
     read_compared_rows,
+    reads_rows,
     row_columns,
     take_rows,
 )
@@ -105,7 +106,6 @@ from textevolve.studies.compare_spec import (
     Variant,
     baseline_of,
     decides,
-    judges_of,
     together_of,
     variants_of,
     with_models,
@@ -670,10 +670,8 @@ def ask(spec: CompareSpec) -> Asks:
 def reads(spec: CompareSpec) -> Callable[[Case], Case]:
     """Return a function that keeps the columns of a row that outputs or scores depend on. The label
     and existing outputs are no columns of the input."""
-    takes_rows = any(target.body is None for target in spec.targets)
-    takes_rows |= any(metric.partition(":")[0] not in SHIPPED for metric in spec.metric)
-    takes_rows |= any(judge.reads_row for judge in judges_of(spec))
-    if takes_rows or chains_among(*spec.models):
+    own_metrics = not all(map(is_shipped, spec.metric))
+    if reads_rows(spec) or own_metrics or chains_among(*spec.models):
         return keep_columns
 
     bodies = [write_text(target.body) for target in spec.targets]
