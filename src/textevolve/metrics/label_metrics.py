@@ -296,11 +296,7 @@ class AnswerMetric:
         if not results:
             raise faults[0]
 
-        return max(results, key=_score_of)
-
-
-def _score_of(result: Any) -> float:
-    return result.score if isinstance(result, EvaluationResult) else float(result)
+        return max(results, key=lambda result: getattr(result, "score", result))
 
 
 PASSES = 0.5

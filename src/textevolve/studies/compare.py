@@ -106,6 +106,7 @@ from textevolve.studies.compare_spec import (
     Variant,
     baseline_of,
     decides,
+    judges_of,
     together_of,
     variants_of,
     with_models,
@@ -874,8 +875,9 @@ async def run(spec: CompareSpec, cases: Iterable[Case], bench: Workbench) -> Asy
         concurrency //= max(1, len(spec.prompts) * max(1, len(spec.models)))
 
     at_once = 1
-    if scorers.are_quick and all(variant.column for variant in variants_of(spec)):
-        # Cells that exist already and wait for nothing need no task each.
+    are_quick = all(metric.is_quick for metric in scorers.metrics.values())
+    if are_quick and not judges_of(spec) and all(one.column for one in variants_of(spec)):
+        # Cells that exist already, and are scored in microseconds, need no task each.
         at_once = CELLS_AT_ONCE
         concurrency = 1
 

@@ -209,12 +209,6 @@ class Scorers:
     of_rows: tuple[str, ...] = ()
     of_checks: tuple[str, ...] = ()
 
-    @property
-    def are_quick(self) -> bool:
-        """Whether each output is scored in microseconds, without waiting for anything."""
-        judges = self.alone or self.together
-        return not judges and all(metric.is_quick for metric in self.metrics.values())
-
 
 async def fill_cells(
     bench: Workbench, scorers: Scorers, group: Sequence[Planned]
@@ -578,9 +572,8 @@ def _conclude(output: Output, scorers: Scorers) -> Output:
         return output
     if decided.failure is not None or decided.score is None:
         return output.amend(failure=decided.failure)
-    verdict = decided.passed
     threshold = scorers.threshold
-    passed = verdict if threshold is None else reaches(decided.score, threshold)
+    passed = decided.passed if threshold is None else reaches(decided.score, threshold)
     grades = {scorers.decides: decided, **output.grades}
 
     return output.amend(score=decided.score, passed=passed, reason=decided.reason, grades=grades)
