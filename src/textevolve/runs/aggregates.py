@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from textevolve.bench.variants import describe_differences
+from textevolve.bench.variants import compare_variants, describe_differences
 from textevolve.evaluation import Figure, empty_default, reaches
 from textevolve.json_texts import as_array, is_object
 from textevolve.report import wording
@@ -203,6 +203,14 @@ def join_clusters(figures: Iterable[Aggregates]) -> dict[str, str]:
                 joined[case] = cluster
 
     return joined
+
+
+def compare_figures(
+    figures: Mapping[str, Aggregates], baseline: str, seed: int
+) -> dict[str, PairedDifference]:
+    """Compare the scores of each variant with those of the baseline."""
+    means = {name: variant.case_means() for name, variant in figures.items()}
+    return compare_variants(means, baseline, join_clusters(figures.values()), seed=seed)
 
 
 def describe_mean(mean: Estimate) -> str:

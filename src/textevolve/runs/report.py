@@ -16,7 +16,7 @@ from itertools import chain, islice
 from pathlib import PurePath
 from typing import IO, Any, cast
 
-from textevolve.bench.variants import compare_variants, describe_differences
+from textevolve.bench.variants import describe_differences
 from textevolve.debate.profile import Profile
 from textevolve.errors import InputError
 from textevolve.evaluation import empty_default
@@ -50,6 +50,7 @@ from textevolve.runs.aggregates import (
     aggregate,
     aggregates_data,
     collect_figures,
+    compare_figures,
     describe_judges,
     describe_variants,
     draw_aggregates,
@@ -95,9 +96,7 @@ def state_verdict(spec: StudySpec, figures: Mapping[str, Aggregates]) -> str:
     if spec.variants_are_judges and len(figures) > 1:
         return describe_judges(figures)
     baseline = baseline_name(spec, figures)
-    seed = getattr(spec, "seed", 0)
-    means = {name: aggregates.case_means() for name, aggregates in figures.items()}
-    differences = compare_variants(means, baseline, join_clusters(figures.values()), seed=seed)
+    differences = compare_figures(figures, baseline, getattr(spec, "seed", 0))
     return wording.shorten_models(describe_variants(figures, differences, baseline))
 
 

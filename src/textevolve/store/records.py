@@ -17,7 +17,7 @@ from sqlalchemy import ColumnElement, func, literal, select
 from sqlalchemy.engine import Connection, Row
 
 from textevolve.evaluation import empty_default
-from textevolve.mappings import map_values
+from textevolve.mappings import drop_none, map_values
 from textevolve.store.dialects import is_postgres
 from textevolve.store.documents import (
     DAMAGES,
@@ -249,8 +249,8 @@ def row_to_kept(row: Sequence[Any]) -> StoredRecord:
 
 
 def _conditions(criteria: RecordFilter) -> list[ColumnElement[bool]]:
-    texts = {"case_id": criteria.case, "variant": criteria.variant}
-    equal: dict[str, Any] = {n: text_to_bytes(t) for n, t in texts.items() if t is not None}
+    texts = drop_none({"case_id": criteria.case, "variant": criteria.variant})
+    equal: dict[str, Any] = {**map_values(text_to_bytes, texts)}
     if criteria.statuses:
         equal["status"] = list(criteria.statuses)
     if criteria.passed is not None:

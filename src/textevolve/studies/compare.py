@@ -28,7 +28,6 @@ from statistics import median
 from typing import Any
 
 from textevolve.agents.simulated_user import SimulatedUser
-from textevolve.bench.variants import compare_variants
 from textevolve.engine.local import stream
 from textevolve.evaluation import (
     EQUAL_TO,
@@ -67,7 +66,12 @@ from textevolve.report.blocks import (
 )
 from textevolve.report.html import html_fragment
 from textevolve.rows.columns import find_title, prompt_text
-from textevolve.runs.aggregates import Aggregates, describe_variants, draw_aggregates, join_clusters
+from textevolve.runs.aggregates import (
+    Aggregates,
+    compare_figures,
+    describe_variants,
+    draw_aggregates,
+)
 from textevolve.runs.chains import chains_among, open_chain_named
 from textevolve.runs.study import (
     Asks,
@@ -292,7 +296,6 @@ def summarise(spec: CompareSpec, records: Iterable[Output]) -> Comparison:
     baseline = baseline_of(spec, variants or list(map(Variant, tallies)))
     baseline_name = baseline.name if baseline else ""
     figures = {name: tally.figures for name, tally in tallies.items()}
-    means = {name: variant.case_means() for name, variant in figures.items()}
 
     return Comparison(
         baseline=baseline_name,
@@ -300,9 +303,7 @@ def summarise(spec: CompareSpec, records: Iterable[Output]) -> Comparison:
         rows=len(rows),
         variants=tuple(t.summarise(name, tuple(scorers)) for name, t in tallies.items()),
         figures=figures,
-        differences=compare_variants(
-            means, baseline_name, join_clusters(figures.values()), seed=spec.seed
-        ),
+        differences=compare_figures(figures, baseline_name, spec.seed),
         failed=failed,
         judging=judging,
         outputs=records,
@@ -844,14 +845,14 @@ def open_scorers(spec: CompareSpec, bench: Workbench) -> Scorers:
         InputError: there is no such metric or judge, or the Python object that is named was not
             passed.
     """
-    together = {judge.text for judge in together_of(spec)}
+    together = [judge.text for judge in together_of(spec)]
     named = with_models(spec)
     judges = map_values(bench.whole_judge_of, named)
 
     return Scorers(
         metrics={name: bench.metric_of(name) for name in spec.metric},
         alone=omit(judges, together),
-        together={name: judge for name, judge in judges.items() if name in together},
+        together=pick(judges, together),
         decides=decides(spec),
         threshold=spec.threshold,
         each_turn=spec.each_turn,
