@@ -314,7 +314,7 @@ def split_body(body: bytes) -> tuple[bytes, bytes]:
 
 def image_keys(body: bytes) -> tuple[bytes, ...]:
     """Return the hashes of the images that the body of a case names."""
-    return split_hashes(split_body(body)[0][1 + _DIGITS :]) if body[:1] == IMAGES else ()
+    return split_hashes(split_body(body)[0][1 + _DIGITS :])
 
 
 def split_hashes(joined: bytes) -> tuple[bytes, ...]:

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeAlias
 
-from sqlalchemy import ColumnElement, func, literal, select
+from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.engine import Connection, Row
 
 from textevolve.evaluation import empty_default
@@ -134,15 +134,15 @@ def keep_records(connection: Connection, run_id: str, new_records: Sequence[Stor
         for revision, record in enumerate(new_records, before + 1)
     ]
     # The driver takes the values as they are, at a third of the cost.
-    mark = "%s" if is_postgres(connection) else "?"
-    connection.exec_driver_sql(_KEEP.format(", ".join([mark] * len(COLUMNS))), rows)
+    statement = _KEEP.replace("?", "%s") if is_postgres(connection) else _KEEP
+    connection.exec_driver_sql(statement, rows)
 
 
 COLUMNS = tuple(records.c.keys())
 """The columns of a row of `records`, in the order of the table."""
 # An equal record, as when a run is resumed, is no change.
 _KEEP = (
-    f"INSERT INTO records ({', '.join(COLUMNS)}) VALUES ({{}})"
+    f"INSERT INTO records ({', '.join(COLUMNS)}) VALUES ({', '.join('?' * len(COLUMNS))})"
     " ON CONFLICT (run_id, key) DO UPDATE SET"
     f" {', '.join(f'{name} = excluded.{name}' for name in COLUMNS[2:])}"
     " WHERE records.body <> excluded.body OR records.revision IS NULL"
@@ -173,14 +173,28 @@ def read_behind(
 
 
 def read_columns(connection: Connection, run_id: str) -> list[StoredRecord]:
-    """Return all records of a run in their order, with only the columns of one index: reasons are
-    empty, and bodies are empty objects."""
-    values = {"reason": b"", "body": b"{}", "revision": 0}
-    columns = [
-        literal(values[column.name]) if column.name in values else column for column in records.c
-    ]
-    query = _select(run_id).with_only_columns(*columns)
-    return _read(connection, _ordered(query, "position"))
+    """Return all records of a run in their order, with only what figures are computed from, which
+    one index has: keys, reasons and bodies are empty."""
+    names = ("case_id", "score", "status", "variant", "passed", "cluster")
+    query = _select(run_id).with_only_columns(*(records.c[name] for name in names))
+    with intact(f"run {run_id}: a record"):
+        return [_row_to_score(row) for row in connection.execute(_ordered(query, "position"))]
+
+
+def _row_to_score(row: Sequence[Any]) -> StoredRecord:
+    case, score, status, variant, passed, cluster = row
+    return StoredRecord(
+        "",
+        0,
+        bytes_to_text(case),
+        score,
+        status,
+        "",
+        b"",
+        bytes_to_text(variant or b""),
+        passed,
+        bytes_to_text(cluster or b""),
+    )
 
 
 def read_changes(

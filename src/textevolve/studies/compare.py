@@ -868,7 +868,7 @@ async def run(spec: CompareSpec, cases: Iterable[Case], bench: Workbench) -> Asy
     chains = {n: open_chain_named(n, bench.objects) for n in chains_among(*spec.models)}
     for target in spec.targets:
         bench.target_of(target)  # errors of loading come before the first call
-    for case, chain in itertools.product(case_list if chains else (), chains.values()):
+    for case, chain in itertools.product(case_list, chains.values()):
         chain.take_inputs(row_columns(case), others=True)  # errors come before the first call
     bench.listener(RecordsExpected(_count_cells(spec, len(case_list))))
     concurrency = bench.concurrency

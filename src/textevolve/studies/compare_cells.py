@@ -131,9 +131,7 @@ class Output:
     @property
     def cluster(self) -> str:
         """The name that this output shares with the outputs that depend on it."""
-        if not self.group:
-            return self.equal_to  # at once, since large runs have many outputs
-        return cluster_of({GROUP: self.group})
+        return cluster_of({GROUP: self.group}) if self.group else self.equal_to
 
     def amend(self, **changes: Any) -> Output:
         """Return a copy with these fields changed, at a tenth of the cost of `dataclasses.replace`,
