@@ -113,7 +113,7 @@ async def test_a_cancelled_evaluation_ends_cleanly(model, server, home):
 
 @pytest.mark.slow
 def test_cases_are_read_lazily_and_few_are_held(model, server, monkeypatch):
-    """Six hundred cases: how many are held at once does not depend on how many there are."""
+    """Nine hundred cases: how many are held at once does not depend on how many there are."""
     server.requests = type(server.requests)(maxlen=0)
     server.headers = type(server.headers)(maxlen=0)
     alive = most = 0
@@ -137,13 +137,13 @@ def test_cases_are_read_lazily_and_few_are_held(model, server, monkeypatch):
         results.append(weakref.ref(self))
 
     monkeypatch.setattr(DebateResult, "__init__", note)
-    arguments = ((Text(f"{number}?"), (f"yes {number}",)) for number in range(600))
+    arguments = ((Text(f"{number}?"), (f"yes {number}",)) for number in range(900))
     held = []
     for seen, _ in enumerate(evaluate_batch(arguments, model=model, profile=SOLO), 1):
-        if seen % 150 == 0:
+        if seen % 225 == 0:
             held.append(sum(result() is not None for result in results))
     assert len(held) == 4
-    assert len(results) >= 600
+    assert len(results) >= 900
     assert most <= 3
     results_ahead, page = 4 * 32, 100
     assert max(held) <= results_ahead + page + FLUSH_RECORDS

@@ -15,6 +15,9 @@ from typing import Any, TypeGuard, cast
 
 CONTAINERS = ("[", "{")
 """The first characters of an array and of an object in JSON."""
+_SEQUENCES = (list, tuple)
+_VALUES = (int, float, dict, *_SEQUENCES, type(None))
+_encode = json.JSONEncoder(ensure_ascii=False, default=str).encode
 
 
 def parse_text(value: Any, marks: Collection[str] = (*CONTAINERS, '"')) -> Any:
@@ -60,8 +63,8 @@ def write_text(value: object) -> str:
     such as a date, is written as Python prints it."""
     if isinstance(value, str):
         return value
-    if value is None or isinstance(value, bool | int | float | dict | list | tuple):
-        return json.dumps(value, ensure_ascii=False, default=str)
+    if type(value) is not int and isinstance(value, _VALUES):
+        return _encode(value)
     return str(value)
 
 
@@ -82,7 +85,7 @@ def is_array(value: object) -> TypeGuard[list[Any]]:
 
 def is_sequence(value: object) -> TypeGuard[Sequence[Any]]:
     """Return whether a value is an array of JSON, or a tuple of Python."""
-    return isinstance(value, list | tuple)
+    return isinstance(value, _SEQUENCES)
 
 
 def as_object(value: object) -> dict[str, Any]:

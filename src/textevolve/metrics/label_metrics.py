@@ -33,6 +33,7 @@ from textevolve.json_texts import is_array, is_object, parse_printed, write_text
 from textevolve.mappings import map_values
 from textevolve.metrics.plain import (
     LABEL,
+    PACKAGE,
     LabelMetric,
     call_metric,
     check_metric,
@@ -295,11 +296,7 @@ class AnswerMetric:
         if not results:
             raise faults[0]
 
-        return max(results, key=_score_of)
-
-
-def _score_of(result: Any) -> float:
-    return result.score if isinstance(result, EvaluationResult) else float(result)
+        return max(results, key=lambda result: getattr(result, "score", result))
 
 
 PASSES = 0.5
@@ -452,22 +449,26 @@ class Grader:
     metric: LabelMetric
     first_results: FirstResults = field(default_factory=lambda: FirstResults("the metric"))
 
+    @property
+    def is_quick(self) -> bool:
+        """Whether outputs of usual length are scored on the event loop."""
+        return _is_ours(self.metric) and not getattr(self.metric, "blocks", False)
+
     async def __call__(
-        self, output: str, label: Any, passes: float = PASSES, row: Mapping[str, Any] = NO_ROW
+        self, output: str, label: Any, row: Mapping[str, Any]
     ) -> EvaluationResult | Failure:
         """Score an output like `grade_output`.
 
         Raises:
             FatalModelError: none of the first outputs got a score.
         """
-        graded = await grade_output(self.metric, output, label, passes, row)
+        graded = await grade_output(self.metric, output, label, row=row)
         self.first_results.note(graded)
         return graded
 
 
 def _is_ours(metric: LabelMetric) -> bool:
-    module = getattr(metric, "__module__", None)
-    return isinstance(module, str) and module.startswith(f"{__name__.partition('.')[0]}.")
+    return str(getattr(metric, "__module__", "")).partition(".")[0] == PACKAGE
 
 
 def grade(

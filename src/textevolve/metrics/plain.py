@@ -160,6 +160,8 @@ def read_score(value: Any, passes: float) -> EvaluationResult:
     Raises:
         InputError: a metric may not return such a value; the message names its type.
     """
+    if isinstance(value, bool):  # at once, since most metrics tell right from wrong
+        return EvaluationResult(float(value), reaches(value, passes))
     if isinstance(value, EvaluationResult):
         result = value
     else:

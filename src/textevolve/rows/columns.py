@@ -197,16 +197,22 @@ def _family(stem: str, folded: Mapping[str, str]) -> tuple[str, ...]:
 def find_group(row: Mapping[str, Any], shown: Collection[str] = ()) -> tuple[str, str] | None:
     """Return the column that names the group of a row, and the group; None without one. `shown`:
     the columns that templates show; a column `group` among them is a value like any other."""
-    folded: dict[str, str] = {}
-    for name in row:
-        folded.setdefault(fold_name(name), name)
-    for column in _named(GROUPS, folded):
+    for column in _list_groups(tuple(row)):
         text = column_text(row[column]).strip()
         is_value = column in shown and fold_name(column) == GROUPS[0]
         if text not in ("", "NaN") and not is_value:
             return column, text
 
     return None
+
+
+@lru_cache(maxsize=256)
+def _list_groups(columns: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the columns that may name the group of a row."""
+    folded: dict[str, str] = {}
+    for name in columns:
+        folded.setdefault(fold_name(name), name)
+    return _named(GROUPS, folded)
 
 
 def fold_content(row: Mapping[str, Any], shown: Collection[str] = ()) -> str:
@@ -270,6 +276,8 @@ def list_answers(label: object) -> tuple[str, ...]:
     that is a list of texts or numbers as JSON or Python writes it; otherwise the text itself. Blank
     ones are left out."""
     parsed = parse_printed(label)
+    if isinstance(parsed, str):
+        return (parsed,)
     answers = parsed if is_sequence(parsed) else (label,)
     if not answers or not all(map(is_answer, answers)):
         return (column_text(label),)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from array import array
 from collections import defaultdict
@@ -10,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from textevolve.bench.variants import describe_differences
+from textevolve.bench.variants import compare_variants, describe_differences
 from textevolve.evaluation import Figure, empty_default, reaches
 from textevolve.json_texts import as_array, is_object
 from textevolve.loading import NDArray, np
@@ -19,6 +18,7 @@ from textevolve.report.blocks import Block, Cell, Column, Estimate, Plot, Table
 from textevolve.runs.study import RecordStatus, Row
 from textevolve.statistics.comparisons import PairedDifference
 from textevolve.statistics.intervals import UNIT, Interval, Statistic, cluster_mean, cluster_share
+from textevolve.store.records import StoredRecord
 
 
 def finite(value: float) -> float | None:
@@ -55,35 +55,40 @@ class Aggregates:
     """
 
     threshold: float | None = None
-    counts: dict[RecordStatus, int] = field(
-        default_factory=lambda: {"scored": 0, "failed": 0, "skipped": 0}
-    )
+    counts: dict[str, int] = field(default_factory=lambda: {"scored": 0, "failed": 0, "skipped": 0})
     trials: tuple[int, int] = (0, 0)
     _scores: array[float] = field(default_factory=lambda: array("d"))
     _passed: array[float] = field(default_factory=lambda: array("d"))
     _of_case: array[int] = field(default_factory=lambda: array("q"))
     _cases: dict[str, int] = empty_default(dict)
-    _clusters: list[str] = empty_default(list)
+    _clusters: dict[str, int] = empty_default(dict)
+    _cluster_of: array[int] = field(default_factory=lambda: array("q"))
     _unscored: set[str] = empty_default(set)
 
-    def add(self, row: Row) -> None:
+    def add(self, row: Row | StoredRecord) -> None:
         if row.status != "scored":
             self.counts[row.status] += 1
             self._unscored.add(row.case)
         elif row.score is not None and math.isfinite(row.score):
-            self.counts["scored"] += 1
+            self.add_score(row.case, row.cluster, row.score, row.passed)
             self.trials = (self.trials[0] + row.trials[0], self.trials[1] + row.trials[1])
-            passed = row.passed
-            if self.threshold is not None:
-                passed = reaches(row.score, self.threshold)
-            self._scores.append(row.score)
-            self._passed.append(math.nan if passed is None else float(passed))
-            # A row without a case is a case of its own.
-            case = row.case or f"\0{len(self._scores)}"
-            number = self._cases.setdefault(case, len(self._cases))
-            if number == len(self._clusters):
-                self._clusters.append(row.cluster or case)
-            self._of_case.append(number)
+
+    def add_score(self, case: str, cluster: str, score: float | None, passed: bool | None) -> None:
+        """Count a score of a case, and its verdict; one that is missing or not finite is
+        ignored."""
+        if score is None or not math.isfinite(score):
+            return
+        self.counts["scored"] += 1
+        if self.threshold is not None:
+            passed = reaches(score, self.threshold)
+        self._scores.append(score)
+        self._passed.append(math.nan if passed is None else passed)
+        # A row without a case is a case of its own.
+        case = case or f"\0{len(self._scores)}"
+        number = self._cases.setdefault(case, len(self._cases))
+        if number == len(self._cluster_of):
+            self._cluster_of.append(self._clusters.setdefault(cluster or case, len(self._clusters)))
+        self._of_case.append(number)
 
     @property
     def records(self) -> int:
@@ -101,13 +106,13 @@ class Aggregates:
     def verdicts(self) -> int:
         """The number of scored records that passed or did not pass; records without a verdict are
         not counted."""
-        return int((~np.isnan(self._array(self._passed))).sum())
+        return int((~np.isnan(np.array(self._passed))).sum())
 
     @property
     def clusters(self) -> int:
         """The number of clusters of scored records: those of one case, one group or one chat, and
         those of equal rows, depend on each other."""
-        return len(set(self._clusters))
+        return len(self._clusters)
 
     @property
     def clustered(self) -> bool:
@@ -125,7 +130,7 @@ class Aggregates:
     @property
     def mean(self) -> Estimate:
         """The mean score of the scored records, with its 95 % interval over cases."""
-        scores = self._array(self._scores)
+        scores = np.array(self._scores)
         if not scores.size:
             return Estimate(None)
         statistic = cluster_mean(scores, self._list_clusters())
@@ -136,16 +141,16 @@ class Aggregates:
     @property
     def pass_rate(self) -> Estimate:
         """The share that passed of the scored records with a verdict, with its 95 % interval."""
-        passed = self._array(self._passed)
+        passed = np.array(self._passed)
         if not self.verdicts:
             return Estimate(None)
         judged = ~np.isnan(passed)
-        clusters = itertools.compress(self._list_clusters(), judged)
-        return estimate(cluster_share(passed[judged], list(clusters)))
+        return estimate(cluster_share(passed[judged], self._list_clusters()[judged]))
 
     def cluster_of(self) -> dict[str, str]:
         """Return the name of each case's cluster; cases of one cluster depend on each other."""
-        return dict(zip(self._cases, self._clusters, strict=True))
+        names = list(self._clusters)
+        return dict(zip(self._cases, map(names.__getitem__, self._cluster_of), strict=True))
 
     def case_means(self) -> dict[str, float]:
         """Return the mean score of each case that has an id."""
@@ -165,24 +170,20 @@ class Aggregates:
         cases = {case for case in rows._cases if not case.startswith("\0")}
         return len(cases - self._cases.keys() - self._unscored)
 
-    def _list_clusters(self) -> list[str]:
-        return [self._clusters[number] for number in self._of_case]
+    def _list_clusters(self) -> NDArray[np.intp]:
+        """Return the number of each score's cluster."""
+        return np.array(self._cluster_of, np.intp)[np.array(self._of_case)]
 
     def _average(self, values: array[float]) -> dict[str, float]:
-        sums = [0.0] * len(self._cases)
-        counts = [0] * len(self._cases)
-        for number, value in zip(self._of_case, values, strict=True):
-            sums[number] += value
-            counts[number] += 1
-        cases = self._cases.items()
-        return {case: sums[n] / counts[n] for case, n in cases if not case.startswith("\0")}
-
-    @staticmethod
-    def _array(values: array[float]) -> NDArray[np.float64]:
-        return np.frombuffer(values) if values else np.empty(0)
+        places = np.array(self._of_case, np.intp)
+        means = np.bincount(places, values) / np.bincount(places)
+        averages = zip(self._cases, means.tolist(), strict=True)
+        return {case: mean for case, mean in averages if not case.startswith("\0")}
 
 
-def aggregate(rows: Iterable[Row], threshold: float | None = None) -> dict[str, Aggregates]:
+def aggregate(
+    rows: Iterable[Row | StoredRecord], threshold: float | None = None
+) -> dict[str, Aggregates]:
     """Aggregate rows by variant, in the order in which the variants first appear."""
     by_variant = defaultdict[str, Aggregates](lambda: Aggregates(threshold))
     for row in rows:
@@ -200,6 +201,14 @@ def join_clusters(figures: Iterable[Aggregates]) -> dict[str, str]:
                 joined[case] = cluster
 
     return joined
+
+
+def compare_figures(
+    figures: Mapping[str, Aggregates], baseline: str, seed: int
+) -> dict[str, PairedDifference]:
+    """Compare the scores of each variant with those of the baseline."""
+    means = {name: variant.case_means() for name, variant in figures.items()}
+    return compare_variants(means, baseline, join_clusters(figures.values()), seed=seed)
 
 
 def describe_mean(mean: Estimate) -> str:

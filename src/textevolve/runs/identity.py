@@ -120,12 +120,12 @@ class Fingerprint:
     and that of earlier versions. `hashes` have the fingerprints so far."""
 
     def __init__(self, *identities: Mapping[str, Any]) -> None:
-        self.hashes = [hashlib.sha256(_canonical(identity)) for identity in identities]
+        self.hashes = [hashlib.sha256(_canonical(identity).encode()) for identity in identities]
 
     def add(self, content: object) -> None:
         """Add the next part: a case, or the versions of the agents and collections that rows
         name."""
-        line = b"\n" + _canonical(content)
+        line = f"\n{_canonical(content)}".encode()
         for digest in self.hashes:
             digest.update(line)
 
@@ -151,8 +151,7 @@ def identify_case(case: Case) -> list[Any]:
     return row
 
 
-def _canonical(data: Any) -> bytes:
-    return json.dumps(data, sort_keys=True, separators=(",", ":"), default=str).encode()
+_canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=str).encode
 
 
 # The ruler of a run: what decides on its scores. Figures of two rulers are never compared.

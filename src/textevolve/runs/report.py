@@ -16,7 +16,7 @@ from itertools import chain, islice
 from pathlib import PurePath
 from typing import IO, Any, cast
 
-from textevolve.bench.variants import compare_variants, describe_differences
+from textevolve.bench.variants import describe_differences
 from textevolve.debate.profile import Profile
 from textevolve.errors import InputError
 from textevolve.evaluation import empty_default
@@ -50,6 +50,7 @@ from textevolve.runs.aggregates import (
     aggregate,
     aggregates_data,
     collect_figures,
+    compare_figures,
     describe_judges,
     describe_variants,
     draw_aggregates,
@@ -59,7 +60,7 @@ from textevolve.runs.aggregates import (
 from textevolve.runs.gates import UNGATED, Gated, draw_gates
 from textevolve.runs.identity import require_same_cases, require_same_ruler
 from textevolve.runs.stored import Records, StudyRun, name_entries, show_rows
-from textevolve.runs.study import KINDS, AnyStudy, RecordStatus, Row, StudySpec, find_study
+from textevolve.runs.study import KINDS, AnyStudy, Row, StudySpec, find_study
 from textevolve.statistics.comparisons import PairedDifference, compare_pairs
 from textevolve.store import records, served
 from textevolve.store.records import RecordFilter, Standing, StoredRecord, VariantScore
@@ -74,24 +75,10 @@ FIRST = 5
 """The number of shown records without a score, and of those with the lowest scores."""
 
 
-def read_columns(store: Store, run_id: str) -> Iterator[Row]:
-    """Read the rows of a run's records, in their order, without the reasons for missing scores."""
-    for record in store.read(records.read_columns, run_id):
-        yield Row(
-            record.key,
-            record.position,
-            record.case,
-            record.score,
-            cast(RecordStatus, record.status),
-            variant=record.variant,
-            passed=record.passed,
-        )
-
-
 def read_figures(store: Store, run: RunRecord) -> dict[str, Aggregates]:
     """Aggregate the records of a run by variant. Their own verdicts count, unless the last command
     that ended the run set a threshold."""
-    return aggregate(read_columns(store, run.id), run.spec.get(PASS_THRESHOLD))
+    return aggregate(store.read(records.read_columns, run.id), run.spec.get(PASS_THRESHOLD))
 
 
 def judge_anew(study: AnyStudy, records: Records, threshold: float) -> Records:
@@ -109,9 +96,7 @@ def state_verdict(spec: StudySpec, figures: Mapping[str, Aggregates]) -> str:
     if spec.variants_are_judges and len(figures) > 1:
         return describe_judges(figures)
     baseline = baseline_name(spec, figures)
-    seed = getattr(spec, "seed", 0)
-    means = {name: aggregates.case_means() for name, aggregates in figures.items()}
-    differences = compare_variants(means, baseline, join_clusters(figures.values()), seed=seed)
+    differences = compare_figures(figures, baseline, getattr(spec, "seed", 0))
     return wording.shorten_models(describe_variants(figures, differences, baseline))
 
 
@@ -742,7 +727,9 @@ class RunComparison:
         return {"variants": scores, "cases": self.cases, "left_out": self.left_out}
 
 
-def compare_runs(before_rows: Iterable[Row], after_rows: Iterable[Row]) -> RunComparison:
+def compare_runs(
+    before_rows: Iterable[Row | StoredRecord], after_rows: Iterable[Row | StoredRecord]
+) -> RunComparison:
     """Compare the variants of the same name in two runs, or the only variant of each. If a run has
     several records of a case and variant, their mean is compared.
 
@@ -844,4 +831,5 @@ def compare_stored(store: Store, run: RunRecord, other: RunRecord) -> RunCompari
     require_same_ruler(first_run, second_run)
     require_same_cases(store, first_run, second_run)
 
-    return compare_runs(read_columns(store, run.id), read_columns(store, other.id))
+    before, after = (store.read(records.read_columns, record.id) for record in (run, other))
+    return compare_runs(before, after)

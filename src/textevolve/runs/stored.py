@@ -25,7 +25,7 @@ from textevolve.evaluation import Case, empty_default
 from textevolve.events import Listener, silence
 from textevolve.json_texts import is_mapping
 from textevolve.llm.providers import identify_address
-from textevolve.mappings import drop_empty, drop_none, pick, read_fields
+from textevolve.mappings import drop_empty, drop_none, pick
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Entry, MatrixRow, Table
 from textevolve.runs.study import AnyStudy, Asks, Row, Study, StudySpec, find_study
@@ -286,7 +286,7 @@ class StudyRun:
 
 
 FLUSH_SECONDS = 0.5  # the longest time in seconds for which a record waits to be written
-FLUSH_RECORDS = 200  # the number of waiting records that are written at once
+FLUSH_RECORDS = 500  # the number of waiting records that are written at once
 
 
 @dataclass
@@ -327,13 +327,21 @@ class RecordKeeper:
         self.store.keep_records(self.run_id, records)
 
 
-COLUMNS = ("key", "position", "case", "score", "status", "reason", "variant", "passed", "cluster")
-"""The fields of a row that have columns in the store. The body has the others."""
-
-
 def keep_record(study: AnyStudy, record: Any, row: Row) -> StoredRecord:
-    """Return a record in its stored form, with the columns of its `row`."""
-    return StoredRecord(**read_fields(row, *COLUMNS), body=study.encode(record))
+    """Return a record in its stored form, with the columns of its `row`; the body has the other
+    fields."""
+    return StoredRecord(
+        row.key,
+        row.position,
+        row.case,
+        row.score,
+        row.status,
+        row.reason,
+        study.encode(record),
+        row.variant,
+        row.passed,
+        row.cluster,
+    )
 
 
 Records: TypeAlias = Callable[[], Iterator[Any]]

@@ -21,6 +21,7 @@ from collections.abc import (
     Sequence,
 )
 from dataclasses import dataclass, fields, is_dataclass
+from functools import wraps
 from importlib.metadata import entry_points
 from itertools import chain
 from typing import (
@@ -244,6 +245,22 @@ def row_of(
     if failure is None:
         return Row(key, position, case, score)
     return Row(key, position, case, score, failure.kind, failure.reason)
+
+
+def remember_row(find_row: Callable[[R], Row]) -> Callable[[R], Row]:
+    """Return a function that returns the row of a record. It computes a row once if it is asked
+    several times in turn, as by a summary, a progress and a gate."""
+    last: tuple[R | None, Row] = (None, Row(""))
+
+    @wraps(find_row)
+    def find(record: R) -> Row:
+        nonlocal last
+        known = last  # since other threads have records, too
+        if known[0] is not record:
+            last = known = record, find_row(record)
+        return known[1]
+
+    return find
 
 
 def record_status(outcome: object) -> RecordStatus:

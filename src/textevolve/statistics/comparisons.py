@@ -450,7 +450,11 @@ def compare_pairs(
     """Compare several pairs of score lists, with p-values corrected for their number (`holm`).
     `groups`: for each pair the groups of its items."""
     groups = [None] * len(pairs) if groups is None else groups
-    grouped_pairs = [(*pair, names) for pair, names in zip(pairs, groups, strict=True)]
+    # The names are numbered once for all that is computed of a pair.
+    grouped_pairs = [
+        (*pair, group_numbers(names, len(pair[0])))
+        for pair, names in zip(pairs, groups, strict=True)
+    ]
     p_values = [sign_flip_test(*pair, seed=seed).p for pair in grouped_pairs]
     compared: list[PairedDifference] = []
 
@@ -458,7 +462,7 @@ def compare_pairs(
         ours, theirs = paired(*pair[:2])
         interval = holm_interval(*pair, p=p, corrected=float(corrected), seed=seed)
         needed = items_needed(*pair, tests=len(pairs))
-        independent = np.unique(group_numbers(pair[2], len(ours))).size
+        independent = np.unique(pair[2]).size
         # JSON has no infinity, so an end without bound is None.
         low, high = (end if math.isfinite(end) else None for end in (interval.low, interval.high))
         compared.append(

@@ -52,7 +52,7 @@ def draw_weights(groups: int, draws: int, seed: int) -> Iterator[Array]:
 # Numbers or truth values, one for each item; NaN if missing.
 Numbers: TypeAlias = "Sequence[float] | NDArray[np.float64] | NDArray[np.bool_] | NDArray[np.int_]"
 # The name of each item's group; "" or None for a group of its own.
-Groups: TypeAlias = Sequence[Hashable]
+Groups: TypeAlias = Sequence[Hashable] | NDArray[np.intp]
 
 LEVEL = 0.95  # the level of intervals
 _TAIL = (1 - LEVEL) / 2  # the probability that an interval leaves out at each end
@@ -310,7 +310,8 @@ def resampling_interval(values: Array) -> Interval:
 
 
 def group_numbers(groups: Groups | None, items: int) -> NDArray[np.intp]:
-    """Return a group number, from 0, for each item; items with "" or None are groups of their own.
+    """Return a group number, from 0, for each item; items with "" or None are groups of their own,
+    and numbers stay as they are.
 
     Raises:
         InputError: the numbers of groups and items differ.
@@ -319,6 +320,8 @@ def group_numbers(groups: Groups | None, items: int) -> NDArray[np.intp]:
         return np.arange(items)
     if len(groups) != items:
         raise InputError(f"{len(groups)} groups were given for {items} items")
+    if isinstance(groups, np.ndarray):
+        return groups
     numbers: dict[Hashable, int] = {}
     labels = [g if g not in ("", None) else (i,) for i, g in enumerate(groups)]
 

@@ -422,4 +422,4 @@ class Store:
         after: Place | None = None
         while page := self.read_records(run_id, criteria or RecordFilter(), "position", after):
             yield from page
-            after = page[-1].score, page[-1].position, page[-1].key
+            after = page[-1].position, page[-1].key

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 from sqlalchemy import Select, bindparam, literal, select
 from sqlalchemy import text as sql
@@ -18,7 +18,7 @@ from sqlalchemy.engine import Connection, Row
 
 from textevolve.errors import BusyError, StoreError
 from textevolve.evaluation import Case, Usage
-from textevolve.mappings import drop_none, omit, read_fields
+from textevolve.mappings import drop_none, read_fields
 from textevolve.portions import measure, split_portions, take_portion
 from textevolve.store import lease
 from textevolve.store.dialects import sweep_texts
@@ -341,29 +341,33 @@ def start_cases(connection: Connection, run_id: str) -> None:
     delete_where(connection, cases, run_id=run_id)
 
 
-def chunk_cases(run_id: str, source: Iterable[Case]) -> Iterator[list[dict[str, Any]]]:
-    """Yield rows of cases with their `images`, in lists of bounded size; `source` is read
-    lazily."""
+CaseRow: TypeAlias = tuple[dict[str, Any], tuple[str, ...]]
+"""The row of a case, and its images."""
+
+
+def chunk_cases(run_id: str, source: Iterable[Case]) -> Iterator[list[CaseRow]]:
+    """Yield rows of cases in lists of bounded size; `source` is read lazily."""
     rows = (_case_row(run_id, index, case) for index, case in enumerate(source))
     return split_portions(rows, CHUNK, _size_of_row, CHUNK_BYTES)
 
 
-def _case_row(run_id: str, index: int, case: Case) -> dict[str, Any]:
+def _case_row(run_id: str, index: int, case: Case) -> CaseRow:
     row = {"run_id": run_id, "index": index, "id": to_bytes(case.id), "body": dump_case(case)}
-    return {**row, "images": image_texts(case)}
+    return row, image_texts(case)
 
 
-def _size_of_row(row: Mapping[str, Any]) -> int:
-    return measure((row["body"], *row["images"]))
+def _size_of_row(row: CaseRow) -> int:
+    columns, images = row
+    return measure((columns["body"], *images))
 
 
-def insert_cases(connection: Connection, rows: Sequence[dict[str, Any]]) -> None:
-    for url in dict.fromkeys(url for row in rows for url in row["images"]):
+def insert_cases(connection: Connection, rows: Sequence[CaseRow]) -> None:
+    for url in dict.fromkeys(url for _, images in rows for url in images):
         body = to_bytes(url)
         values = {"hash": hash_bytes(url), "size": len(body), "body": pack(body)}
         insert_unless_stored(connection, texts, values)
 
-    insert_rows(connection, cases, [omit(row, ["images"]) for row in rows])
+    insert_rows(connection, cases, [row for row, _ in rows])
 
 
 def end_cases(connection: Connection, run_id: str, count: int) -> None:
@@ -390,10 +394,14 @@ def read_cases(connection: Connection, run_id: str, start: int) -> list[tuple[in
 
     def load() -> Iterator[tuple[int, Case]]:
         for index, id, body in connection.execute(query):
-            with intact(f"run {run_id}: case {index!r}"):
+            try:
                 require(index, int)
                 images = {key: find_image(connection, key) for key in image_keys(body)}
                 yield index, load_case(id, body, drop_none(images))
+            except DAMAGES:
+                # Only a damaged case pays for the words that name it.
+                with intact(f"run {run_id}: case {index!r}"):
+                    raise
 
     return take_portion(load(), PAGE, _size_of_case, PAGE_BYTES)
 

@@ -178,10 +178,10 @@ def take(spec: ChainSpec, rows: Any, objects: Mapping[str, object]) -> Iterator[
 def reads(spec: ChainSpec) -> Callable[[Case], Case]:
     """Return a function that keeps the columns of a row that are inputs of the chain. A chain of
     the caller's program may read more, and keeps them all."""
-    names = None
-    if not spec.chain.startswith(OWN):
-        names = tuple(open_chain_named(spec.chain, {}).inputs)
-    return partial(keep_columns, names=names)
+    if spec.chain.startswith(OWN):
+        return keep_columns
+    names = tuple(open_chain_named(spec.chain, {}).inputs)
+    return partial(keep_columns, choose=lambda _: names)
 
 
 def run(spec: ChainSpec, cases: Iterable[Case], bench: Workbench) -> AsyncGenerator[ChainRun]:

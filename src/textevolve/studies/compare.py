@@ -12,15 +12,22 @@ import asyncio
 import itertools
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import aclosing
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from statistics import median
 from typing import Any
 
 from textevolve.agents.simulated_user import SimulatedUser
-from textevolve.bench.variants import compare_variants
 from textevolve.engine.local import stream
 from textevolve.evaluation import (
     EQUAL_TO,
@@ -42,7 +49,7 @@ from textevolve.llm.prompts import prompt_versions
 from textevolve.llm.target_calls import describe_targets
 from textevolve.loops.rules import describe_checks
 from textevolve.mappings import drop_empty, drop_none, map_values, omit, pick, read_fields
-from textevolve.metrics.label_metrics import SHIPPED
+from textevolve.metrics.label_metrics import is_shipped
 from textevolve.metrics.plain import NO_NUMBER
 from textevolve.report import wording
 from textevolve.report.blocks import (
@@ -59,9 +66,22 @@ from textevolve.report.blocks import (
 )
 from textevolve.report.html import html_fragment
 from textevolve.rows.columns import find_title, prompt_text
-from textevolve.runs.aggregates import Aggregates, describe_variants, draw_aggregates, join_clusters
+from textevolve.runs.aggregates import (
+    Aggregates,
+    compare_figures,
+    describe_variants,
+    draw_aggregates,
+)
 from textevolve.runs.chains import chains_among, open_chain_named
-from textevolve.runs.study import Asks, Row, Study, json_decoder, record_status, write_json
+from textevolve.runs.study import (
+    Asks,
+    Row,
+    Study,
+    json_decoder,
+    record_status,
+    remember_row,
+    write_json,
+)
 from textevolve.settings import Settings
 from textevolve.showing import show_as
 from textevolve.statistics.comparisons import PairedDifference
@@ -80,6 +100,7 @@ from textevolve.studies.compare_rows import (
     list_asked,
     list_unread,
     read_compared_rows,
+    reads_rows,
     row_columns,
     take_rows,
 )
@@ -211,11 +232,14 @@ class _Tally:
     no_number: int = 0
 
     def add(self, output: Output) -> None:
-        self.endings.update(filter(None, [output.ending]))
+        row = find_row(output)
+        if output.ending:
+            self.endings[output.ending] += 1
         for number, turn in enumerate(output.turns, 1):
             for name, grade in turn.grades.items():
-                self.turns[name, number].add(grade.as_row(output.row, output.cluster))
-        self.figures.add(find_row(output))
+                figures = self.turns[name, number]
+                figures.add_score(row.case, row.cluster, grade.score, grade.passed)
+        self.figures.add(row)
         self.outputs += 1
         self.cut += output.cut
         if output.usage != NO_USAGE:
@@ -223,7 +247,7 @@ class _Tally:
         if output.seconds is not None:
             self.seconds.append(output.seconds)
         for name, grade in output.grades.items():
-            self.grades[name].add(grade.as_row(output.row, output.cluster))
+            self.grades[name].add_score(row.case, row.cluster, grade.score, grade.passed)
             self.no_number += grade.reason.startswith(NO_NUMBER)
             if grade.failure is not None:
                 self.reasons.setdefault(name, grade.failure.reason)
@@ -272,7 +296,6 @@ def summarise(spec: CompareSpec, records: Iterable[Output]) -> Comparison:
     baseline = baseline_of(spec, variants or list(map(Variant, tallies)))
     baseline_name = baseline.name if baseline else ""
     figures = {name: tally.figures for name, tally in tallies.items()}
-    means = {name: variant.case_means() for name, variant in figures.items()}
 
     return Comparison(
         baseline=baseline_name,
@@ -280,9 +303,7 @@ def summarise(spec: CompareSpec, records: Iterable[Output]) -> Comparison:
         rows=len(rows),
         variants=tuple(t.summarise(name, tuple(scorers)) for name, t in tallies.items()),
         figures=figures,
-        differences=compare_variants(
-            means, baseline_name, join_clusters(figures.values()), seed=spec.seed
-        ),
+        differences=compare_figures(figures, baseline_name, spec.seed),
         failed=failed,
         judging=judging,
         outputs=records,
@@ -523,6 +544,7 @@ def _entry(output: Output) -> Entry:
     )
 
 
+@remember_row
 def find_row(output: Output) -> Row:
     failure = output.failure
     grade_failures = [grade.failure for grade in output.grades.values() if grade.failure]
@@ -650,22 +672,23 @@ def ask(spec: CompareSpec) -> Asks:
 def reads(spec: CompareSpec) -> Callable[[Case], Case]:
     """Return a function that keeps the columns of a row that outputs or scores depend on. The label
     and existing outputs are no columns of the input."""
-    takes_rows = any(target.body is None for target in spec.targets)
-    takes_rows |= any(metric.partition(":")[0] not in SHIPPED for metric in spec.metric)
-    takes_rows |= any(judge.reads_row for judge in judges_of(spec))
-    if takes_rows or chains_among(*spec.models):
-        return partial(keep_columns, names=None)
+    own_metrics = not all(map(is_shipped, spec.metric))
+    if reads_rows(spec) or own_metrics or chains_among(*spec.models):
+        return keep_columns
 
     bodies = [write_text(target.body) for target in spec.targets]
     templates = [text for prompt in spec.prompts for _, text in prompt.templates]
     template_texts = "\n".join([*bodies, *templates, spec.system])
 
-    def keep(case: Case) -> Case:
-        columns = row_columns(case)
+    @cache  # since all rows have the same columns
+    def choose(columns: tuple[str, ...]) -> Collection[str]:
         read_columns = {*find_placeholders(template_texts, columns), *RECORDED, *USER_COLUMNS}
-        return keep_columns(case, {*read_columns, input_column(spec, columns)})
+        return read_columns | {input_column(spec, columns)}
 
-    return keep
+    return partial(keep_columns, choose=choose)
+
+
+_BLANK = Output(0, "", "")
 
 
 def plan_rows(
@@ -674,10 +697,10 @@ def plan_rows(
     default_model: str,
     chains: Mapping[str, Chain],
     first_row: int,
-) -> Iterator[list[Planned]]:
-    """Yield for each row a list of its cells before they are filled, sample by sample; a column of
-    existing outputs has a single sample. `chains`: the opened chains by name. `first_row`: the
-    position of the first row in the run.
+) -> Iterator[Planned]:
+    """Yield the cells of each row before they are filled, sample by sample; a column of existing
+    outputs has a single sample. `chains`: the opened chains by name. `first_row`: the position of
+    the first row in the run.
 
     Raises:
         InputError: no variant has the name of the baseline.
@@ -688,14 +711,14 @@ def plan_rows(
     names = [*row_columns(cases[0])] if cases else []  # the same of all rows
     unread = list_unread(spec, names, list_asked(spec, names))
     used = tuple(name for name in names if name not in unread)
+    # An application that holds few conversations at once would mix up the others.
+    chats = {t.label: asyncio.Semaphore(t.concurrency) for t in spec.targets if t.concurrency}
 
     for case in cases:
         values = read_values(case, row_columns(case), spec.label)
         user = user_of(spec, values.columns)
-        blank = Output(
-            0,
-            case.id,
-            "",
+        blank = _BLANK.amend(
+            row=case.id,
             input=_show_input(spec, baseline, values, user),
             reference=case.reference,
             context=case.context,
@@ -704,7 +727,6 @@ def plan_rows(
             used=used,
             **pick(case.parameters, (GROUP, EQUAL_TO)),
         )
-        cells: list[Planned] = []
 
         for sample in range(spec.samples):
             for variant in variants:
@@ -714,21 +736,15 @@ def plan_rows(
                     blank.amend, position=next(number), variant=variant.name, sample=sample
                 )
                 if variant.column:
-                    cells.append(_plan_column(spec, case, values, variant, fill))
-                    continue
-
-                cell = fill()
-                if variant.chain:
-                    answer = partial(ask_steps, chains[variant.chain])
-                    cells.append(Planned(cell, answer, values))
+                    yield _plan_column(spec, case, values, variant, fill)
+                elif variant.chain:
+                    yield Planned(fill(), partial(ask_steps, chains[variant.chain]), values)
                 elif variant.target is not None:
                     answer = partial(call_target, variant.target, spec.target_version)
-                    cells.append(Planned(cell, answer, values, user))
+                    yield Planned(fill(), answer, values, user, chats.get(variant.name))
                 else:
-                    cell = cell.amend(model=variant.model or default_model)
-                    cells.append(_plan_prompt(spec, values, variant, cell, user))
-
-        yield cells
+                    cell = fill(model=variant.model or default_model)
+                    yield _plan_prompt(spec, values, variant, cell, user)
 
 
 def _plan_column(
@@ -829,14 +845,14 @@ def open_scorers(spec: CompareSpec, bench: Workbench) -> Scorers:
         InputError: there is no such metric or judge, or the Python object that is named was not
             passed.
     """
-    together = {judge.text for judge in together_of(spec)}
+    together = [judge.text for judge in together_of(spec)]
     named = with_models(spec)
     judges = map_values(bench.whole_judge_of, named)
 
     return Scorers(
         metrics={name: bench.metric_of(name) for name in spec.metric},
         alone=omit(judges, together),
-        together={name: judge for name, judge in judges.items() if name in together},
+        together=pick(judges, together),
         decides=decides(spec),
         threshold=spec.threshold,
         each_turn=spec.each_turn,
@@ -852,26 +868,26 @@ async def run(spec: CompareSpec, cases: Iterable[Case], bench: Workbench) -> Asy
     chains = {n: open_chain_named(n, bench.objects) for n in chains_among(*spec.models)}
     for target in spec.targets:
         bench.target_of(target)  # errors of loading come before the first call
-    for case, chain in itertools.product(case_list if chains else (), chains.values()):
+    for case, chain in itertools.product(case_list, chains.values()):
         chain.take_inputs(row_columns(case), others=True)  # errors come before the first call
     bench.listener(RecordsExpected(_count_cells(spec, len(case_list))))
     concurrency = bench.concurrency
     if scorers.together:
         concurrency //= max(1, len(spec.prompts) * max(1, len(spec.models)))
 
-    def group_of(planned: Planned) -> int:
-        return planned.empty.sample if scorers.together else planned.empty.position
+    at_once = 1
+    are_quick = all(metric.is_quick for metric in scorers.metrics.values())
+    if are_quick and not judges_of(spec) and all(one.column for one in variants_of(spec)):
+        # Cells that exist already, and are scored in microseconds, need no task each.
+        at_once = CELLS_AT_ONCE
+        concurrency = 1
 
-    # An application that holds few conversations at once would mix up the others.
-    chats = {t.label: asyncio.Semaphore(t.concurrency) for t in spec.targets if t.concurrency}
+    def group_of(planned: Planned) -> tuple[str, int]:
+        cell = planned.empty
+        return (cell.row, cell.sample) if scorers.together else ("", cell.position // at_once)
 
-    def limit_chats(cells: Iterable[Planned]) -> list[Planned]:
-        if not chats:
-            return list(cells)
-        return [replace(cell, chats=chats.get(cell.empty.variant)) for cell in cells]
-
-    rows = plan_rows(spec, case_list, bench.default_model, chains, bench.first)
-    groups = (limit_chats(cells) for row in rows for _, cells in itertools.groupby(row, group_of))
+    cells = plan_rows(spec, case_list, bench.default_model, chains, bench.first)
+    groups = (list(group) for _, group in itertools.groupby(cells, group_of))
     results = stream(
         groups, partial(fill_cells, bench, scorers), max(1, concurrency), ordered=False
     )
@@ -879,6 +895,10 @@ async def run(spec: CompareSpec, cases: Iterable[Case], bench: Workbench) -> Asy
         async for outputs in results:
             for output in outputs:
                 yield output
+
+
+CELLS_AT_ONCE = 64
+"""The number of cells that are scored before others may work on the event loop: 2 ms."""
 
 
 def _count_cells(spec: CompareSpec, cases: int) -> int:

@@ -17,7 +17,6 @@ from textevolve.engine.local import gather_bounded
 from textevolve.errors import InputError
 from textevolve.evaluation import (
     CHECKS,
-    EQUAL_TO,
     GROUP,
     ROW,
     SPENT,
@@ -41,7 +40,7 @@ from textevolve.llm.model import Message, Request, draw_sample
 from textevolve.llm.structured import describe_fault
 from textevolve.llm.targets import Target
 from textevolve.loops.attempt import ask_judge
-from textevolve.mappings import drop_empty, drop_none
+from textevolve.mappings import drop_none
 from textevolve.metrics.label_metrics import Grader, is_shipped
 from textevolve.protocol.contents import LENGTH
 from textevolve.rows.chats import (
@@ -132,9 +131,7 @@ class Output:
     @property
     def cluster(self) -> str:
         """The name that this output shares with the outputs that depend on it."""
-        if not self.group and not self.equal_to:
-            return ""  # at once, since each output of a large run is asked several times
-        return cluster_of(drop_empty({GROUP: self.group, EQUAL_TO: self.equal_to}))
+        return cluster_of({GROUP: self.group}) if self.group else self.equal_to
 
     def amend(self, **changes: Any) -> Output:
         """Return a copy with these fields changed, at a tenth of the cost of `dataclasses.replace`,
@@ -221,7 +218,7 @@ async def fill_cells(
         FatalModelError: no call can succeed.
     """
     fill = [partial(_fill_alone, bench, scorers, planned) for planned in group]
-    outputs = list(await gather_bounded(fill, bench.concurrency))
+    outputs = await gather_bounded(fill, bench.concurrency if scorers.together else 1)
     for name, judge in scorers.together.items():
         outputs = await _judge_together(name, judge, outputs)
 
@@ -573,9 +570,8 @@ def _conclude(output: Output, scorers: Scorers) -> Output:
         return output
     if decided.failure is not None or decided.score is None:
         return output.amend(failure=decided.failure)
-    verdict = decided.passed
     threshold = scorers.threshold
-    passed = verdict if threshold is None else reaches(decided.score, threshold)
+    passed = decided.passed if threshold is None else reaches(decided.score, threshold)
     grades = {scorers.decides: decided, **output.grades}
 
     return output.amend(score=decided.score, passed=passed, reason=decided.reason, grades=grades)

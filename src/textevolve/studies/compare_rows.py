@@ -123,7 +123,8 @@ def row_cases(
     placed = list(rows)
     if not placed:
         raise InputError(f"{spec.data or 'data'}: has no rows")
-    names = list(dict.fromkeys(str(n) for _, row in placed for n in row if str(n).strip()))
+    forms = dict.fromkeys(tuple(row) for _, row in placed)  # of which many rows have one
+    names = list(dict.fromkeys(str(n) for form in forms for n in form if str(n).strip()))
     for judge in judges_of(spec):
         _check_needs(spec, names, f"judge {judge}", judge.needs)
     talks = check_conversations(spec, placed)
@@ -275,12 +276,10 @@ def list_unread(spec: CompareSpec, columns: Sequence[str], asked: Collection[str
     """Return the columns that neither a variant nor a metric or judge reads. An application without
     a body, a metric of the user's own, and judges that see the row itself read all. `asked`: the
     columns of templates and of groups."""
-    takes_all = any(target.body is None for target in spec.targets)
-    takes_all |= any(name.startswith(OWN) for name in chains_among(*spec.models))
+    own_chains = any(name.startswith(OWN) for name in chains_among(*spec.models))
     own_scorers = any(metric.startswith(OWN) or ":" in metric for metric in spec.metric)
-    takes_all |= any(judge.reads_row for judge in judges_of(spec))
     has_input = spec.prompts or spec.user_model or input_column(spec, columns)
-    if takes_all or own_scorers or not has_input:
+    if reads_rows(spec) or own_chains or own_scorers or not has_input:
         return []
 
     used = {"id", spec.label, input_column(spec, columns), spec.context, IMAGES, *USER_COLUMNS}
@@ -289,6 +288,12 @@ def list_unread(spec: CompareSpec, columns: Sequence[str], asked: Collection[str
         used |= {*TRAJECTORY_FIELDS}
 
     return [name for name in columns if name not in used]
+
+
+def reads_rows(spec: CompareSpec) -> bool:
+    """Return whether an application or a judge reads whole rows."""
+    is_sent = any(target.body is None for target in spec.targets)
+    return is_sent or any(judge.reads_row for judge in judges_of(spec))
 
 
 def row_columns(case: Case) -> dict[str, Any]:

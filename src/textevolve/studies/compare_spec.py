@@ -532,11 +532,11 @@ def baseline_of(spec: CompareSpec, variants: Sequence[Variant]) -> Variant | Non
     """
     if spec.baseline is None:
         return next(iter(variants), None)
-    for variant in variants:
-        if spec.baseline == variant.name:
-            return variant
-    names = "; ".join(variant.name for variant in variants)
-    raise InputError(f"no variant is named '{spec.baseline}'; there are: {names}")
+    by_name = {variant.name: variant for variant in variants}
+    if spec.baseline not in by_name:
+        names = "; ".join(by_name)
+        raise InputError(f"no variant is named '{spec.baseline}'; there are: {names}")
+    return by_name[spec.baseline]
 
 
 def judges_of(spec: CompareSpec) -> tuple[Judge, ...]:

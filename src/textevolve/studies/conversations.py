@@ -22,7 +22,6 @@ from textevolve.mappings import omit
 from textevolve.rows import Placed
 from textevolve.rows.chats import read_texts
 from textevolve.runs.chains import chains_among
-from textevolve.runs.study import Row
 from textevolve.studies.compare_spec import CompareSpec
 from textevolve.trajectory import Trajectory
 
@@ -47,9 +46,6 @@ class Grade:
     reason: str = ""
     failure: Failure | None = None
 
-    def as_row(self, case: str, cluster: str) -> Row:
-        return Row("", case=case, score=self.score, passed=self.passed, cluster=cluster)
-
 
 @dataclass(frozen=True, slots=True)
 class ConversationTurn:
@@ -67,8 +63,10 @@ def user_of(spec: CompareSpec, row: Mapping[str, Any]) -> SimulatedUser | tuple[
     script = read_texts(row.get(TURNS))
     if script and not any(prompt.placeholders((TURNS,)) for prompt in spec.prompts):
         return script
+    if spec.user_model is None:
+        return ()
     goal, persona, stop = (str(row.get(name) or "").strip() for name in ("goal", "persona", "stop"))
-    if spec.user_model is None or not goal:
+    if not goal:
         return ()
 
     return SimulatedUser(

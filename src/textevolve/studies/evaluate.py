@@ -66,7 +66,7 @@ from textevolve.rows.columns import CHECKS as CHECK_COLUMNS
 from textevolve.rows.columns import UNAPPLIED, Columns, fold_name
 from textevolve.rows.writing import frame_rows
 from textevolve.runs.aggregates import Aggregates, describe_judges, describe_scores
-from textevolve.runs.study import Asks, Row, Study, write_json
+from textevolve.runs.study import Asks, Row, Study, remember_row, write_json
 from textevolve.settings import Settings
 from textevolve.showing import TableRows, show_as
 from textevolve.spans import NO_SPAN, span
@@ -592,6 +592,7 @@ def unusable(case: Case, index: int, profile: Profile, failure: Failure) -> Deba
     )
 
 
+@remember_row
 def find_row(judged: Judged) -> Row:
     judge = ""
     key = str(judged.index)

@@ -217,11 +217,14 @@ class EqualRows:
             yield replace(case, parameters=parameters) if content else case
 
 
-def keep_columns(case: Case, names: Collection[str] | None) -> Case:
-    """Return a case, whose input is a row as JSON, with these columns of it alone (None: with all),
-    in the order of their names."""
+def keep_columns(
+    case: Case, choose: Callable[[tuple[str, ...]], Collection[str]] = frozenset
+) -> Case:
+    """Return a case, whose input is a row as JSON, with only those of its columns that `choose`
+    returns, in the order of their names; by default with all."""
     row = as_object(json.loads(case.input))
-    columns = {name: row[name] for name in sorted(row) if names is None or name in names}
+    names = choose(tuple(row))
+    columns = {name: row[name] for name in sorted(row) if name in names}
     return replace(case, input=json.dumps(columns))
 
 

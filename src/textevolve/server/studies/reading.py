@@ -201,7 +201,7 @@ CHUNK = 2**16
 
 P = TypeVar("P")
 _RUN_PLACE = TypeAdapter(tuple[float, str])
-_RECORD_PLACE: TypeAdapter[Place] = TypeAdapter(tuple[float | None, int, str])
+_RECORD_PLACE: TypeAdapter[Place] = TypeAdapter(Place)
 
 
 @dataclass(frozen=True, slots=True)
@@ -376,7 +376,7 @@ def records_page(
     rows = store.read_records(run_id, RecordFilter(statuses), "position", place, limit + 1)
     page = rows[:limit]
     last = page[-1] if len(rows) > limit else None
-    more = None if last is None else write_cursor(last.score, last.position, last.key)
+    more = None if last is None else write_cursor(last.position, last.key)
     data = b", ".join(map(record_json, page))
 
     return b'{"data": [' + data + b'], "next": ' + json.dumps(more).encode() + b"}"
