@@ -145,7 +145,7 @@ def split_document(text: str, format: DocumentFormat, tokens: int) -> Iterator[C
 def _sections(text: str, headings: Iterable[Heading]) -> Iterator[tuple[tuple[str, ...], str]]:
     """Yield heading paths with the text of each section, its heading included. An empty section
     joins the next one; at the end of the text it is a section of its own."""
-    path = list[Heading]()
+    path: list[Heading] = []
     begun = 0
     body = 0
 
@@ -279,7 +279,7 @@ def change_chunks(
 ) -> list[Change]:
     """Convert steps into the changes to apply to a collection; a kept chunk needs none. `retold`
     and `vectors` belong to the added and replacing chunks, in order."""
-    changes = list[Change]()
+    changes: list[Change] = []
     texts_and_vectors = iter(zip(retold, vectors, strict=True))
 
     for step in steps:

@@ -298,8 +298,8 @@ async def draw_insights(
         memories=texts,
         question=[question],
     )
-    insights = dict[str, Insight]()
-    refused = list[RefusedInsight]()
+    insights: dict[str, Insight] = {}
+    refused: list[RefusedInsight] = []
     memory_texts = {_plain(text) for text in texts}
 
     for drawn in answer.insights:
@@ -332,7 +332,7 @@ def as_points(
 ) -> list[DialoguePoint]:
     """Convert insights into points, which are then reconciled like points of dialogues. `cited`:
     the memories that support them, by id."""
-    points = list[DialoguePoint]()
+    points: list[DialoguePoint] = []
     for insight in insights:
         folded = fold_case(insight.text)
         names = (name for id in insight.cites for name in cited[id].entities)

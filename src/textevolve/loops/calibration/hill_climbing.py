@@ -152,7 +152,7 @@ def draw_demos(search: TemplateSearch, parent: int, k: int) -> list[Example]:
         return _within_room([*demos, *unused[:1]])
 
     labels = Counter[str]()
-    repeats = list[int]()
+    repeats: list[int] = []
     for demo in usable:
         labels[str(demo.label)] += 1
         repeats.append(labels[str(demo.label)])
@@ -447,7 +447,7 @@ async def take_step(climb: Climb, operator: str, parent: int, width: int) -> Non
     old = climb.search.leader
     equals = dict(climb.equals)
     search.rounds += 1
-    proposal_rows = dict[int, tuple[int, ...]]()
+    proposal_rows: dict[int, tuple[int, ...]] = {}
     proposals = await OPERATORS[operator](search, parent, width)
 
     for proposal in proposals:
@@ -479,7 +479,7 @@ async def pass_gate(
     rows = {
         node: gate_rows(climb, parent, node, rows_read) for node, rows_read in proposal_rows.items()
     }
-    gains = dict[int, float]()
+    gains: dict[int, float] = {}
 
     for part in (slice(size), slice(size, 2 * size)):
         undecided = [node for node in rows if abs(gains.get(node, 0.0)) <= EQUAL]

@@ -338,7 +338,7 @@ def _list_steps(outcome: TrialOutcome, limit: int) -> list[tuple[str, str]]:
     """Return prompt and output of each of the last `STEPS_SHOWN` steps by name, without an output
     that is also the answer. `limit`: the most characters of all texts together."""
     steps = outcome.trace[-STEPS_SHOWN:]
-    texts = list[tuple[str, str]]()
+    texts: list[tuple[str, str]] = []
     for step in steps:
         texts.append((f"prompt of {step.name}", step.prompt))
         if step.output != outcome.output:
@@ -484,7 +484,7 @@ def read_template(answer: str, nonce: str, parent: str) -> str:
     """Extract the template from an answer, without a code block around it, the marks of fences, or
     a sentence of the prompt that the model repeated."""
     mark = re.compile(rf"\[\[/?{re.escape(nonce)}[^\]\n]*\]\]")
-    lines = list[str]()
+    lines: list[str] = []
     for line in answer.replace("\u2060", "" if "\u2060" not in parent else "\u2060").splitlines():
         lines += (
             [part for part in mark.split(line) if part.strip()] if mark.search(line) else [line]

@@ -155,7 +155,7 @@ def take_examples(
             f"the program takes the label {{{label}}}, which gives the answer away; remove it"
         )
 
-    examples = dict[str, Example]()
+    examples: dict[str, Example] = {}
     used = {*(inputs or ()), *names, label, "id"}
 
     for where, row in placed:
