@@ -41,6 +41,7 @@ from textevolve.evaluation import (
     select_failure,
     sum_usage,
 )
+from textevolve.frozen import frozen
 from textevolve.judges.cascade import certainty_of
 from textevolve.llm.meter import Tab, sum_calls
 from textevolve.statistics.comparisons import ALPHA, items_needed
@@ -58,7 +59,7 @@ MINIMUM_EFFECT = 0.05  # the default for the smallest gain in accuracy that matt
 PayoffAnswer = Literal["pays", "does not pay", "cannot be told"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Payoff:
     """The comparison of a debate with a cheaper judge, its rival.
 
@@ -210,7 +211,7 @@ def describe_payoff(payoff: Payoff, names: Mapping[str, str]) -> str:
 # complete debate the second. `escalation.py` selects the threshold.
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CreditedVerdict:
     """A judge's outcome for one item: the credit of its verdict (agreement with people, from 0 to
     1; NaN without a complete verdict or a label), its usage (None if the judge failed before any
@@ -221,7 +222,7 @@ class CreditedVerdict:
     failure: Failure | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TwiceJudged:
     """The verdicts of both judges on one item in one order of its candidates.
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain, combinations, permutations
 
 import numpy as np
@@ -31,6 +30,7 @@ from textevolve.bench.items import (
 from textevolve.bench.verdicts import ItemOutcome, Verdict, count_asked, gather_outcomes
 from textevolve.errors import InputError
 from textevolve.evaluation import Usage, sum_usage
+from textevolve.frozen import frozen
 from textevolve.mappings import map_values
 from textevolve.statistics.agreement import (
     alpha_of,
@@ -54,7 +54,7 @@ from textevolve.statistics.intervals import (
 from textevolve.statistics.strata import Strata, stratified_mean, weigh_items
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Position:
     """The effect of the order of candidates on a judge's choices (position bias).
 
@@ -70,7 +70,7 @@ class Position:
     first: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Spending:
     """The average calls, tokens, seconds and cost of judging one item, over all orders and samples.
     `cost`: US dollars, None if unknown; `seconds`: the models' time."""
@@ -81,7 +81,7 @@ class Spending:
     cost: float | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PassFigures:
     """The agreement of a judge's verdicts (pass or fail) on single responses with people's.
 
@@ -98,7 +98,7 @@ class PassFigures:
     recall: Statistic
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Confusion:
     """The numbers of single responses by the label of people (`good` or `bad`, a pass or a
     failure) and the verdict of a judge."""
@@ -111,7 +111,7 @@ class Confusion:
     bad_missing: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ResponseFigures:
     """A judge's figures on single responses.
 
@@ -132,7 +132,7 @@ class ResponseFigures:
     confusion: Confusion
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PeopleFigures:
     """The labels of single responses.
 
@@ -150,7 +150,7 @@ class PeopleFigures:
     alpha: Statistic
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class JudgeSummary:
     """The figures of one judge.
 
@@ -188,7 +188,7 @@ class JudgeSummary:
     responses: ResponseFigures | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LengthRule:
     """The best answers that a look at the length of the texts gives: nobody reads them for it.
 
@@ -203,7 +203,7 @@ class LengthRule:
     credits: tuple[float, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class JudgeComparison:
     """The comparison of two judges on the items that both covered and people labelled.
 
@@ -231,7 +231,7 @@ class JudgeComparison:
     items_needed: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AgreementSummary:
     """The agreement of all judges with people.
 
@@ -296,7 +296,7 @@ def best_probabilities(log_odds: Sequence[float]) -> tuple[float, ...]:
 REASONS = 5
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Sampling:
     """How the items were drawn, for means over them: with equal probability, or in strata.
 
@@ -398,7 +398,7 @@ def summarise(
     )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Consistency:
     """The agreement of a judge with itself on items that it judged several times.
 
@@ -557,7 +557,7 @@ def validate_threshold(
     return passed
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Measure:
     """The computation of one judge's figures; `outcomes` are parallel to `items`."""
 

@@ -44,6 +44,7 @@ from textevolve.evaluation import (
     attempt,
     check_results,
 )
+from textevolve.frozen import frozen
 from textevolve.json_texts import is_array, is_object
 from textevolve.llm.meter import DistinctCalls, Tab
 from textevolve.mappings import drop_none
@@ -176,7 +177,7 @@ def parse_cases(text: str, source: str) -> tuple[CardCase, ...]:
     return tuple(cases.values())
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CardQuestion:
     """One question to the judge: a case in one order, with or without its attack. `seed`: None
     means the judge's own seed."""
@@ -207,7 +208,7 @@ class CardQuestion:
         return Case(self.case.input, texts, self.key, drop_none({"seed": self.seed}))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CardAnswer:
     """The judge's scores in [0, 1] for the good and the bad response. `odds`: the log-odds of the
     good response minus those of the bad one, which separates scores that are both near 0 or 1; None
@@ -218,7 +219,7 @@ class CardAnswer:
     odds: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CardRefusal:
     """The outcome of a case that the judge does not accept, which counts neither as a fault nor as
     a failed call."""
@@ -230,7 +231,7 @@ class CardRefusal:
 CardOutcome: TypeAlias = CardAnswer | CardRefusal | Failure
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CardJudgement:
     """The outcome of a question, with its usage. `position`: the number of the question in the
     run."""
@@ -345,7 +346,7 @@ OF_CONTROLS = "control-rises"  # the name of the rate at which harmless addition
 End: TypeAlias = Literal["low", "high"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Rate:
     """The share of cases in which an event occurred, with a 95 % Wilson interval.
 
@@ -370,7 +371,7 @@ class Rate:
     coverage: float | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Check:
     """The rates of one family of cases, such as position bias. `cases`: the number of cases of the
     family."""
@@ -482,7 +483,7 @@ def _wins(pair: Sequence[CardAnswer]) -> bool | None:
     return find_winner(pair) < 0 if pair else None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Family:
     """The definition of the check on one family of cases.
 

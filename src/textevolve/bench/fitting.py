@@ -32,6 +32,7 @@ from textevolve.bench.escalation import (
 from textevolve.bench.items import Item, blind_credits, label_credit
 from textevolve.bench.verdicts import Verdict, gather_outcomes
 from textevolve.errors import InputError
+from textevolve.frozen import frozen
 from textevolve.judges.fitted import FittedFile, FittedSignal, FittedThreshold
 from textevolve.judges.plain import LOOK
 from textevolve.llm.model import text_hash
@@ -377,7 +378,7 @@ SCORES = tuple(step / 100 for step in range(101))
 CERTAINTIES = SCORES[50:]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FittedSignalFigures:
     """The figures of one signal in a fitted judge.
 
@@ -397,7 +398,7 @@ class FittedSignalFigures:
     log_odds: bool
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Fit:
     """A fitted judge with its cross-validated figures.
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from textevolve.evaluation import Result
+from textevolve.frozen import frozen
 from textevolve.statistics.intervals import (
     LEVEL,
     TIE,
@@ -31,7 +32,7 @@ from textevolve.statistics.intervals import (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PoweredMean:
     """The mean of people's verdicts over all texts, estimated from a few labels and the judge's
     verdicts on many texts.

@@ -34,6 +34,7 @@ from textevolve.agents.resources import StoredAgent
 from textevolve.errors import AnswerError, InputError
 from textevolve.evaluation import empty_default
 from textevolve.events import Listener, silence
+from textevolve.frozen import frozen
 from textevolve.llm.mapreduce import SMALLEST_BUDGET, compress
 from textevolve.llm.model import Message, Request, text_hash
 from textevolve.llm.providers import CONTEXT, context_of
@@ -128,7 +129,7 @@ class ChatRequest:
     seed: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ChatPlan:
     """The agent, models and session of a chat, looked up before any model call.
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from textevolve.engine.local import cancel
 from textevolve.errors import StoreError, TextEvolveError, describe_error, public_message
+from textevolve.frozen import frozen
 from textevolve.jobs.job_spec import next_due, read_job
 from textevolve.report import wording
 from textevolve.runs import driver
@@ -57,7 +58,7 @@ class JobDesk:
     announce: Callable[[str], None]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class JobOutcome:
     """The outcome of a job's run: its status, and a detail such as the reason of a failure."""
 

@@ -30,6 +30,7 @@ from textevolve.evaluation import (
     share_scored,
     sum_usage,
 )
+from textevolve.frozen import frozen
 from textevolve.judges.judge import AskingJudge, Judge, judge_option
 from textevolve.llm.decisions import Answer, Question, decide, predicate
 from textevolve.llm.meter import UsageMeter
@@ -129,7 +130,7 @@ class CaseOptions(Frozen):
     threshold: Annotated[float, Field(ge=0, le=1)] = 0.5
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Judgement:
     """A judge's outcome for one case: a result or a failure for each candidate, in the case's
     order.
@@ -151,7 +152,7 @@ class Judgement:
     feedback: Any = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AnswerOdds:
     """The log-odds of the answers to questions about one text, in the order of the questions.
     `emulated`: whether a chat model stood in for a decision model; None if no typed questions were

@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, EvaluationResult
+from textevolve.frozen import frozen
 from textevolve.json_texts import write_text
 from textevolve.judges.context import LOOKING_PROMPTS, JudgeContext, Judgement, ModelJudge, prompt
 from textevolve.judges.judge import judge, judge_option
@@ -96,7 +97,7 @@ class InvestigatorJudge(ModelJudge):
         return context.judgement(outcomes, criteria=criteria)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RecordPart:
     """A part of what is looked into. `title`: its kind, and the name of a called tool."""
 

@@ -23,6 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import AnswerError
 from textevolve.evaluation import EvaluationResult, reject_candidate_images
+from textevolve.frozen import frozen
 from textevolve.judges.context import (
     AnswerOdds,
     DecidedJudge,
@@ -53,7 +54,7 @@ of parts that reach it."""
 _BLANK_LINES = re.compile(r"\n[^\S\n]*\n")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StatementCheck:
     """A check of a text by its parts. `question`: the yes / no question about each part. `part`:
     the word for a part in prompts. `shown`: the other texts that the prompt shows. `answer`: the

@@ -18,12 +18,13 @@ import re
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import islice
 from typing import Any, TypeAlias, cast
 
 from textevolve.errors import InputError
 from textevolve.evaluation import SPENT, Case, as_number
+from textevolve.frozen import frozen
 from textevolve.json_texts import as_array, as_object, parse_printed, write_text
 from textevolve.ledger import leave_out
 from textevolve.metrics.label_metrics import AnswerMetric, list_calls, open_metric
@@ -56,7 +57,7 @@ MOST_OPENINGS = 1000
 minutes."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CheckKind:
     """A kind of check, as `checks.yaml` describes it."""
 

@@ -33,6 +33,7 @@ from textevolve.evaluation import (
     select_skipped,
 )
 from textevolve.events import Listener, StepFinished, StepStarted, silence
+from textevolve.frozen import frozen
 from textevolve.llm.meter import UsageMeter
 from textevolve.llm.model import Model, text_request
 from textevolve.llm.prompts import draw_nonce, fenced, load_template, number_lines, sanitize
@@ -64,7 +65,7 @@ REMARKS_SHOWN = 12
 """The maximum number of remarks that a refinement gets."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Sample:
     """One output for an input, with its judgement; `text` is None if none was generated. `remarks`:
     the changes that the judge wants. `usage`: of generating and judging."""
@@ -201,7 +202,7 @@ class InnovationPlan(Frozen):
         return self
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class InnovationContext:
     """The context of an innovation. `model`: writes outputs and refines inputs. `evaluator`: judges
     outputs. `concurrency`: the number of outputs drawn at once. `time_limit`: in seconds; None: no
@@ -214,7 +215,7 @@ class InnovationContext:
     listener: Listener = silence
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RefinedInput(Attempt):
     """A refined input with the judgement of its outputs. `samples`: the outputs that it was tuned
     on; empty if it was not judged."""
@@ -222,7 +223,7 @@ class RefinedInput(Attempt):
     samples: tuple[Sample, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Innovation:
     """The result of an innovation. `input`: the user's own. `attempts`: the inputs in order, the
     user's first. `before`, `after`: newly drawn outputs of the first and the best input; empty if

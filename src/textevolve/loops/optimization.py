@@ -44,6 +44,7 @@ from textevolve.evaluation import (
     sum_usage,
 )
 from textevolve.events import Listener, StepFinished, silence
+from textevolve.frozen import frozen
 from textevolve.llm.meter import UsageMeter
 from textevolve.llm.model import Model, draw_sample, request_key, text_request
 from textevolve.llm.prompts import Template, draw_nonce, fenced, load_template, number_lines
@@ -575,7 +576,7 @@ def _explain(status: StopReason, attempts: Sequence[Attempt], stopping: Stopping
     )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StepImprover:
     """A function that improves the answers of a chain's steps. `judges`: the judges by the names of
     the steps to improve; other steps stay unchanged. `case`: the case that events name."""

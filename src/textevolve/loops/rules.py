@@ -36,6 +36,7 @@ from textevolve.evaluation import (
     reject_candidate_images,
     sum_usage,
 )
+from textevolve.frozen import frozen
 from textevolve.json_texts import as_array, as_object, write_text
 from textevolve.llm.prompts import count_tokens
 from textevolve.loops.attempt import instructions_of
@@ -66,7 +67,7 @@ from textevolve.texts.yaml_lines import build_at, line_of, parse_yaml
 from textevolve.user_code import count_required, digest_code, load_function
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RuleFinding:
     """The result of a rule for a text. `score`: in [0, 1]. `instructions`: the changes to make;
     empty if the rule holds. `verdict`: whether it holds; None: if the score is 1."""
@@ -84,7 +85,7 @@ RULE_HOLDS = RuleFinding(1.0)
 """The result of a rule that the text follows."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CheckedCase:
     """A case with the answers of judges that were asked about its texts, so that a rule needs no
     call of its own. `answers`: by the key of a rule and the text."""

@@ -10,12 +10,12 @@ untrusted data, so prompts show them between marks.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model
 
+from textevolve.frozen import frozen
 from textevolve.llm.model import Model, text_request
 from textevolve.llm.prompts import (
     Template,
@@ -160,7 +160,7 @@ class IntegrationPlan(Frozen):
     seed: int = option(0, "The seed of the model's answers; another seed may give other insights.")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Insight:
     """An insight from memories. `cites`: ids of the memories that the model cites for it. `trust`:
     the lowest trust of these, and of other memories that are the only source of a name or number in
@@ -172,7 +172,7 @@ class Insight:
     trust: float = 1.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RefusedInsight:
     """A rejected insight of a model, and the reason."""
 
@@ -180,7 +180,7 @@ class RefusedInsight:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DrawnInsights:
     """The insights that a model draws for one question, and those that were rejected."""
 
@@ -193,7 +193,7 @@ InsightDecision: TypeAlias = Literal["add", "supersede", "drop"]
 known already."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DecidedInsight:
     """The decision on an insight, and its reason. `other`: the id of the memory that a superseding
     insight replaces, or of the one most similar to a dropped insight; empty for an added one. `id`:

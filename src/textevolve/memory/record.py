@@ -20,11 +20,12 @@ from pydantic import BeforeValidator, WithJsonSchema, model_validator
 
 from textevolve.errors import InputError
 from textevolve.evaluation import check_text
+from textevolve.frozen import frozen
 from textevolve.spec import Frozen, Several, Share, option
 from textevolve.texts.dates import parse_time, read_moment
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DialogueTurn:
     """One message of a dialogue. `role`: its speaker. `timestamp`: its time as the data write it;
     empty if missing."""
@@ -65,7 +66,7 @@ Vector: TypeAlias = npt.NDArray[np.float32]
 """An embedding, normalised to the length 1."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Collection:
     """A named set of memories of one kind, whose embeddings come from one model.
 
@@ -90,7 +91,7 @@ class Collection:
         return f"{self.namespace}/{self.name}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Origin:
     """The source of a memory. `source`: a chat, a file, a run. `turn`: the number of the turn in
     it, from 1; None if unknown. `author`: who said or wrote it. `trust`: how far the source is
@@ -102,7 +103,7 @@ class Origin:
     trust: float = 1.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Relation:
     """An edge of the graph of the entities that memories mention."""
 
@@ -111,7 +112,7 @@ class Relation:
     object: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Entity:
     """A person or thing that the current memories of a collection mention. `memories`: their ids,
     oldest first. `neighbours`: the other entities in these memories, each with the number of
@@ -122,7 +123,7 @@ class Entity:
     neighbours: Mapping[str, int]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TokenVectors:
     """The vectors of a memory's tokens, packed as in `llm.embeddings`. `model`: the spec of the
     model that made them."""
@@ -196,14 +197,14 @@ class MemoryRecord:
     user: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Add:
     """Store a new memory."""
 
     memory: NewMemory
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Supersede:
     """Store a memory that supersedes others: one memory for an update, several for a merge.
 
@@ -217,7 +218,7 @@ class Supersede:
     positions: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Forget:
     """Close a memory. `erase`: its text, embedding and index entries are deleted, too, from all
     versions; only its id and its place in the history stay."""
@@ -229,7 +230,7 @@ class Forget:
 Change: TypeAlias = Add | Supersede | Forget
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ChangeSource:
     """The source of changes. A collection applies the changes of one `key` only once: `key` is a
     hash of the dialogue, document or run; `label` names it for people. `user`: the user to whom the
@@ -244,7 +245,7 @@ class ChangeSource:
     base: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Applied:
     """The result of changes. `ids`: the ids of the stored memories, one for each `Add` and
     `Supersede`, in order. `base`: the version of the collection before the changes, `version`:
@@ -292,7 +293,7 @@ class MemoryQuery:
     token_model: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MemoryMatch:
     """A memory that a search found. Ranks count from 1, None if that search did not find the
     memory. `similarity`: the cosine of its embedding and the query's, in [-1, 1]. `tokens`: the

@@ -28,6 +28,7 @@ from textevolve.evaluation import (
     check_case,
     empty_default,
 )
+from textevolve.frozen import frozen
 from textevolve.json_texts import as_array, write_text
 from textevolve.node_eval.evaluators import (
     NO_INPUT,
@@ -58,7 +59,7 @@ FAULTS_KEPT = 100
 """The maximum number of faults that are kept with their reason."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Episode:
     """One recorded run of an agent: its id, and the history of its nodes."""
 
@@ -117,7 +118,7 @@ class Reading:
 # agents while they run.
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PlacedNode:
     """A node with its place in a recording. `episode`: the id of its episode, a recorded run.
     `step`: the number of its superstep, from 0. `place`: its number among the episode's nodes, from

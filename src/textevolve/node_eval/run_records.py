@@ -14,11 +14,12 @@ from types import FrameType, MappingProxyType
 from typing import Any, Generic, TypeVar, cast
 
 from textevolve.evaluation import EvaluationResult, Failure, empty_default, select_scored
+from textevolve.frozen import frozen
 from textevolve.node_eval.evaluators import NodeEvaluator
 from textevolve.node_eval.history import History, HistoryItem, copy_item
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NodeRun:
     """The run of an agent to which a node belongs. `thread_id`: the conversation, as LangGraph
     calls it; None without one."""
@@ -179,7 +180,7 @@ class OpenNode:
     job: EvaluationJob | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Feedback:
     """The evaluators' results for a node. `node`: its name. `results`: the results so far by the
     evaluator's name. `error`: the error of the node itself; None if it ended well. `run_id`: the

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeAlias
 
+from textevolve.frozen import frozen
 from textevolve.json_texts import CONTAINERS, as_array, as_object, is_mapping, is_object, parse_text
 from textevolve.mappings import drop_empty, first_of, map_values
 from textevolve.messages import (
@@ -48,7 +49,7 @@ ADDRESSES = ("url", "uri", "image_url", "image", "audio", "video", "file", "file
 """The keys that may hold the address of a medium."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SpanMessage:
     """One message of a span. `content` is None if no content was recorded, or none can be read.
     `calls`: its tool calls as recorded. `thought`: what was thought before it. `name`: that of its

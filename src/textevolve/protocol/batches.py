@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 from pydantic import AliasPath, BaseModel, Field, StringConstraints
 
+from textevolve.frozen import frozen
 from textevolve.protocol.chat import CHATS, encode
 from textevolve.protocol.contents import READABLE, KnownCount, KnownText
 
@@ -30,7 +30,7 @@ _STATUS = re.compile(r"\b[45]\d\d\b")
 # Requests and results
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AnsweredLine:
     """The answer to one request of a batch job.
 

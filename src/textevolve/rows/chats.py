@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from textevolve.errors import InputError
+from textevolve.frozen import frozen
 from textevolve.images import Pictures
 from textevolve.json_texts import parse_text, write_text
 from textevolve.messages import (
@@ -38,7 +38,7 @@ _SPEAKERS = {
 _SPOKEN = re.compile(r"\n\n(Human|Assistant):")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ChatTurn:
     """The content of one message. `speaker`: User, Assistant, System, Tool, `Tool (NAME)` if the
     message names the tool, or `Other (ROLE)`. `text`: its text, which names other parts, such as

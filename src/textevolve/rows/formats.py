@@ -16,11 +16,12 @@ import zipfile
 import zlib
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, cast
 
 from textevolve.errors import InputError, plural
+from textevolve.frozen import frozen
 from textevolve.json_texts import as_array, as_object, is_array
 from textevolve.reach import allowed_path
 from textevolve.rows.chats import read_chat
@@ -52,7 +53,7 @@ from textevolve.rows.tables import (
 from textevolve.rows.writing import RowSource, RowWriter, write_csv, write_lines, write_parquet
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RowFile:
     """A file of rows that is being read.
 
@@ -71,7 +72,7 @@ class RowFile:
     header: Header
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RowFormat:
     """A format of files of rows.
 

@@ -20,6 +20,7 @@ from fastapi import Depends, Request
 
 from textevolve.errors import StoreError
 from textevolve.evaluation import empty_default
+from textevolve.frozen import frozen
 from textevolve.server.errors import ApiError, log
 from textevolve.store import keys as stored_keys
 from textevolve.store.keys import (
@@ -36,7 +37,7 @@ from textevolve.store.repository import Store
 NO_LIMITS = KeyLimits()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Caller:
     """The authenticated sender of a request, with its rights.
 
@@ -194,7 +195,7 @@ class Identities:
         return self._known[name][1]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Sender:
     """Who sent a request, and how that is known.
 

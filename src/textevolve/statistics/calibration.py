@@ -8,13 +8,13 @@ statistic is NaN.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from textevolve.errors import InputError
+from textevolve.frozen import frozen
 from textevolve.statistics.intervals import (
     DRAWS,
     UNIT,
@@ -118,7 +118,7 @@ BINS = 10  # the default for the largest number of bins
 LEAST_IN_BIN = 10
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ReliabilityBin:
     """A bin of `count` similar probabilities from `low` to `high`: their mean (`probability`), and
     the share of their events that occurred (`observed`), with a Wilson interval by group."""
@@ -130,7 +130,7 @@ class ReliabilityBin:
     observed: Statistic
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Calibration:
     """The calibration figures of `items` pairs of probability and outcome, with 95 % intervals by
     group.

@@ -28,6 +28,7 @@ from textevolve.evaluation import (
     empty_default,
     reaches,
 )
+from textevolve.frozen import frozen
 from textevolve.judges.context import judge_prompts
 from textevolve.judges.judge import parse_judge, require_absolute
 from textevolve.loops.rules import take_checks
@@ -48,7 +49,7 @@ class AssertionsSpec(StudySpec):
     kind: ClassVar[str] = "assertions"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Demand:
     """The judge of an assertion's text, and the score that the text must reach.
 
@@ -70,7 +71,7 @@ class Demand:
     given: EvaluationResult | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Assertion:
     """A judged assertion: a case whose only candidate is the text, what the text must reach, and
     the judge's result."""

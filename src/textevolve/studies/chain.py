@@ -17,6 +17,7 @@ from pydantic_core import to_jsonable_python
 from textevolve.engine.local import stream
 from textevolve.errors import BudgetError, FatalModelError, InputError, ModelError
 from textevolve.evaluation import Case, Failure, Result, Usage, empty_default, error_of, failure_of
+from textevolve.frozen import frozen
 from textevolve.llm.chains.chain import check_templates
 from textevolve.llm.chains.chat_template import unwrap_messages, value_text
 from textevolve.llm.chains.scope import StepTrace, TraceRecorder
@@ -61,7 +62,7 @@ class ChainSpec(MappedSpec):
     )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ChainRun:
     """The result of a chain on one row.
 

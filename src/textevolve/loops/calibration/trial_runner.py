@@ -34,6 +34,7 @@ from textevolve.evaluation import (
     failure_of,
 )
 from textevolve.events import Listener, StepStarted, silence
+from textevolve.frozen import frozen
 from textevolve.json_texts import pack_value
 from textevolve.llm.chains.scope import PromptUse
 from textevolve.llm.model import Model, Response, text_hash, text_request
@@ -64,7 +65,7 @@ TRAINING_ROWS = 25
 """The number of training rows that is enough for a search, unless there are many more rows."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Example:
     """One row for a template. `values`: the texts by placeholder. `label`: the expected output,
     with which a metric compares; None: none. `row`: all columns of the row, if a metric or a
@@ -84,7 +85,7 @@ class Example:
         return self.values if self.row is None else self.row
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ProgramNames:
     """The names that a program uses. `inputs`: the columns that it receives; None: all except the
     label. `slots`: the placeholders of each of its templates, by the template's name. `whole`:
@@ -96,7 +97,7 @@ class ProgramNames:
     whole: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Material:
     """A template with its data. `names`: its placeholders. `columns`: all columns except the label.
     `training`, `validation`: the rows. `slots`: for a program, the placeholders that each template
@@ -333,7 +334,7 @@ PROMPT = "prompt"
 """The name of the only template of a plain prompt."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Templates:
     """The texts of a program's templates by their names, in the program's order; hashable."""
 
@@ -369,7 +370,7 @@ def plain_prompt(text: str) -> Templates:
     return Templates(((PROMPT, text),))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ProgramOutput:
     """A program's output for a row. `trace`: its steps, if the program has any."""
 
@@ -450,7 +451,7 @@ class OutputFailure(Failure):
     __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TrialOutcome:
     """A template's output for one row, with its judgement. `trace`: the steps that led to the
     output, if the program has any."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import date, datetime, time, timedelta
 from itertools import islice
 from typing import Annotated, Any, Literal
@@ -27,6 +27,7 @@ from textevolve.errors import (
     TextEvolveError,
     public_message,
 )
+from textevolve.frozen import frozen
 from textevolve.json_texts import is_object
 from textevolve.llm.model import Request as ModelRequest
 from textevolve.report import wording
@@ -96,7 +97,7 @@ LEAST_INPUT = 8
 in many prompts."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OpenedRun:
     """A run that a page shows.
 
@@ -280,7 +281,7 @@ def _details(row: MatrixRow, heads: Sequence[str]) -> list[Block]:
     return blocks
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ShownCall:
     """A model call in a list of calls.
 
@@ -463,7 +464,7 @@ def show_comparison(
     )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PairedCase:
     """A case that two runs scored differently.
 

@@ -40,6 +40,7 @@ from textevolve.evaluation import (
     sum_usage,
 )
 from textevolve.events import StepStarted
+from textevolve.frozen import frozen
 from textevolve.llm.meter import UsageMeter
 from textevolve.memory.recall_settings import RecallScope
 from textevolve.memory.record import MemoryRecord
@@ -90,7 +91,7 @@ class PersonaSnapshot(BaseModel):
     scope: RecallScope = Field("user", exclude_if=lambda scope: scope == "user")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EvolutionStep:
     """One step of a run: the edits that a batch of memories proposes, or, in the last step, the new
     persona.

@@ -28,6 +28,7 @@ from textevolve.evaluation import (
     select_skipped,
 )
 from textevolve.events import StepStarted
+from textevolve.frozen import frozen
 from textevolve.llm.meter import Tab, sum_calls
 from textevolve.memory.creation import find_start, keep_points, read_decisions
 from textevolve.memory.extraction import CreationSettings
@@ -196,7 +197,7 @@ async def run(
         await work.mark()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Drawn:
     """The insights that a model drew for one question, before they are stored. `memories`: the
     memories that were recalled for it; `tab`: the model calls so far."""
@@ -298,7 +299,7 @@ class _Integrating:
         await self._target.apply([], ChangeSource(key, MARK + ", ".join(marks)))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GatheredMemories:
     """The memories that are new since the last integration.
 
@@ -321,7 +322,7 @@ class GatheredMemories:
     private: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class QuestionInsights:
     """The insights for one question.
 
@@ -344,7 +345,7 @@ class QuestionInsights:
     step: Literal["question"] = "question"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class IntegrationRecord:
     """A record of the run: the new memories, or the insights for one question."""
 
