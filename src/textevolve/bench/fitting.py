@@ -216,7 +216,7 @@ def gather_signals(
     )
 
 
-@dataclass(frozen=True)
+@frozen
 class LabelRows:
     """The rows of a regression: for pairs two candidates of an item, `first` minus `second`; for
     single responses a text alone, with `second` None.
@@ -280,7 +280,7 @@ UNPENALISED = 1e-6
 """The ridge strength of the intercept, which is hardly penalised."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Combination:
     """A weighted sum of standardised signals, the utility of a text: ((values - means) / scales) @
     weights + intercept. For pairs the intercept is 0."""
@@ -326,7 +326,7 @@ def choose_ridge(data: LabelledSignals, items: Mask, seed: int) -> float:
     return RIDGES[int(np.flatnonzero(losses <= losses.min() + TIE)[-1])]
 
 
-@dataclass(frozen=True)
+@frozen
 class CrossValidation:
     """The result of a cross-validation. `utilities`: the utility of each text by weights that were
     fitted without its question, shape (texts,). `loss`: the sum of the log-losses; `ridges`: the

@@ -13,7 +13,6 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from contextlib import aclosing, suppress
-from dataclasses import dataclass
 
 from textevolve.engine.local import cancel
 from textevolve.errors import StoreError, TextEvolveError, describe_error, public_message
@@ -42,7 +41,7 @@ RENEWALS = 4
 """The number of renewals within the duration of a lease."""
 
 
-@dataclass(frozen=True)
+@frozen
 class JobDesk:
     """The settings and stores with which a scheduler runs jobs.
 

@@ -313,7 +313,7 @@ class OptimizationPlan(Stopping):
     )
 
 
-@dataclass(frozen=True)
+@frozen
 class OptimizationContext:
     """The context of an optimisation. `second_judge`: a control whose scores the loop does not use.
     `time_limit`: of the whole loop in seconds, after which a call in flight is abandoned; None: no

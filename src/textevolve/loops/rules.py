@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
@@ -528,7 +528,7 @@ Ask: TypeAlias = Callable[["OutputCheck", str, Case], Awaitable[Evaluation]]
 """A function that has the judge of a check judge a text of a case, alone."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Rules:
     """A judge that applies all rules to each candidate. score = their weighted mean; passed = the
     score reaches the threshold and every gate holds; feedback = one line with an instruction for
@@ -621,7 +621,7 @@ class Rules:
         )
 
 
-@dataclass(frozen=True)
+@frozen
 class Hybrid:
     """A judge that applies rules first, and calls another judge for the candidates that pass every
     gate.

@@ -11,7 +11,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any, TypeAlias
 
 from textevolve.frozen import frozen
@@ -409,7 +409,7 @@ MARKS = {
 only these operations have."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Span:
     """A span of a trace. Times are nanoseconds since 1970, 0 if they were not recorded. `status`:
     the message of a failed span; None for a span that did not fail."""

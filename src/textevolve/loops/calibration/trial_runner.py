@@ -414,7 +414,7 @@ class Program(Protocol):
         ...
 
 
-@dataclass(frozen=True)
+@frozen
 class PromptProgram:
     """A program of one template: the filled template is the whole prompt of one call."""
 
