@@ -420,14 +420,13 @@ async def _recall(bench: Workbench, plan: ChatPlan, text: str, history: str) -> 
         update={"collections": plan.collections, "budget": budget}
     )
     store = bench.resources.memories(plan.agent.namespace)
-    user = plan.persona.user
     cue = Cue(
         plan.agent.full_name,
         plan.collections,
         text,
         history=history,
         settings=settings,
-        user=user,
+        user=plan.persona.user,
     )
     condense = partial(_condense, bench, plan)
 
@@ -502,8 +501,7 @@ class _UnkeptKeeper(SessionKeeper):
     async def append(self, session: str, message: SessionMessage) -> None:
         if message.role != "assistant" or not self._learns:
             return
-        request = self._request
-        key = self._key([*_transcript(request.history), ("user", request.text)])
+        key = self._key([*_transcript(self._request.history), ("user", self._request.text)])
 
         if message.details.interrupted:
             self._cuts.append(key)

@@ -545,6 +545,5 @@ def _read_chat(file: Path) -> Data:
             answer = "\n".join([*answers[:1], *rubric])
             questions.append({**question, "answer": answer, "question_type": ability})
 
-    folder = file.parent
-    id = f"{folder.parent.name}/{folder.name}"
+    id = f"{file.parent.parent.name}/{file.parent.name}"
     return {"uuid": id, "sessions": _ask_last(sessions, questions)}

@@ -288,13 +288,12 @@ def find_row(optimization: Optimization) -> Row:
 
 def encode(optimization: Optimization) -> bytes:
     """Encode the fields of the record, with figures derived from them, as JSON."""
-    best = optimization.best
     fields = read_fields(optimization, *optimization.__dataclass_fields__)
     content = {
         **fields,
         "score": optimization.score,
         "output": optimization.output,
-        "best": best.iteration if best else None,
+        "best": optimization.best.iteration if optimization.best else None,
         "usage": optimization.usage,
     }
 

@@ -319,10 +319,10 @@ async def improve(search: TemplateSearch, operators: Sequence[str]) -> StopReaso
     if search.learns_costs:
         await search.ask([(SEED, search.order[0])])
         spending.check()
-    outputs = spending.outputs_left  # with more of them, differences are told more surely
-    rows = min(len(search.order), max(4, round(math.sqrt(outputs))))
+    # With more outputs left, differences are told more surely.
+    rows = min(len(search.order), max(4, round(math.sqrt(spending.outputs_left))))
     gate = max(2, min(6, round(rows / 3)))
-    width = max(1, min(4, round(outputs / 200)))
+    width = max(1, min(4, round(spending.outputs_left / 200)))
     climb = Climb(search, usable, rows, gate, width)
     await search.extend(search.leader, max(search.count, min(rows, climb.room)))
     climb.held = int(ABLATION_SHARE * spending.outputs_left // rows) * rows
@@ -340,8 +340,7 @@ async def go_on(climb: Climb) -> StopReason:
     """Repeat search steps until the search's share of the budget is used, the leader has no failed
     rows left, or too many proposals in a row brought no better template; return the reason for the
     end."""
-    search = climb.search
-    patience = search.plan.patience * search.plan.successors * len(climb.operators)
+    patience = climb.search.plan.patience * climb.search.plan.successors * len(climb.operators)
 
     while climb.idle < patience:
         if not await find_faults(climb):

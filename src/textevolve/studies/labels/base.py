@@ -241,7 +241,6 @@ def find_row(record: ItemVerdict) -> Row:
 
 def flatten(record: ItemVerdict) -> Iterator[dict[str, Any]]:
     verdict = record.verdict
-    failure = verdict.failure
     yield {
         "item": verdict.item,
         "subset": record.item.subset,
@@ -249,14 +248,14 @@ def flatten(record: ItemVerdict) -> Iterator[dict[str, Any]]:
         **_name_texts(record.item),
         "people": name_people(record.item),
         **read_fields(verdict, "judge", "order", "sample"),
-        "status": record_status(failure),
+        "status": record_status(verdict.failure),
         "scores": list(verdict.scores),
         "unit": "log-odds" if verdict.log_odds else "score",
         "credit": record.credit,
         **drop_none({"passed": verdict.passed}),
         **read_fields(verdict.usage, *SPENT),
         "seconds": verdict.seconds,
-        "reason": record_reason(failure),
+        "reason": record_reason(verdict.failure),
     }
 
 

@@ -96,12 +96,11 @@ def find_row(judgement: CardJudgement) -> Row:
     """Return the store columns of a judgement. The score is 1 if the better response won, 0.5 for a
     tie, 0 otherwise. If the judge refuses a case, it has no score but is not failed either."""
     outcome = judgement.outcome
-    question = judgement.question
     answered = isinstance(outcome, CardAnswer)
     return Row(
-        key=question.key,
+        key=judgement.question.key,
         position=judgement.position,
-        case=question.case.id,
+        case=judgement.question.case.id,
         score=(find_winner([outcome]) + 1) / 2 if answered else None,
         status=record_status(outcome),
         reason="" if answered else outcome.reason,

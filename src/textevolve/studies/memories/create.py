@@ -319,19 +319,18 @@ class _Work:
     async def keep(self, reading: _Read) -> DialogueRecord:
         """Apply all changes of a dialogue in one transaction, or none, and return its record. A
         replay or an estimate stores nothing."""
-        dialogue = reading.dialogue
         turns = len(reading.dialogue.turns)
         created: CreatedMemories | Failure = CreatedMemories(())
         # Keeping embeds texts by another model than that of the ground, so calls are counted by
         # the block and not by the model.
         with Tab() as tab:
             if turns:
-                keeping = self._keep(self._about(dialogue), reading)
+                keeping = self._keep(self._about(reading.dialogue), reading)
                 created = await attempt(keeping, ConflictError, InputError)
         failed = isinstance(created, Failure)
 
         return DialogueRecord(
-            dialogue.id,
+            reading.dialogue.id,
             reading.position,
             turns,
             None if failed else created,
@@ -343,13 +342,12 @@ class _Work:
         source = ChangeSource("", reading.dialogue.id)
         turns = reading.dialogue.turns
         points = reading.points
-        start = reading.start
         if isinstance(points, Failure):
             return points
         now = await find_start(ground, turns, source)
         if now.applied is not None:  # before this run, or by the same dialogue before this one
             return await read_decisions(ground, now.applied)
-        if now.done_turns != start.done_turns:  # its beginning stood before this one
+        if now.done_turns != reading.start.done_turns:  # its beginning stood before this one
             points = await extract_points(ground.model, turns, ground.settings, now.done_turns)
 
         return await keep_points(ground, points, now, source, turns)

@@ -225,9 +225,8 @@ async def _evolve(
     """Choose among the proposals, compose the new persona, and store it unless the run only
     proposes."""
     meter = UsageMeter(bench.model)
-    before = snapshot.persona
-    base = text_to_edit(before, spec)
-    step = EvolutionStep(0, len(texts), before=before)
+    base = text_to_edit(snapshot.persona, spec)
+    step = EvolutionStep(0, len(texts), before=snapshot.persona)
     proposed = [change for batch_step in steps for change in batch_step.changes]
     if steps and all(batch_step.failure for batch_step in steps):
         return replace(step, failure=steps[0].failure)
