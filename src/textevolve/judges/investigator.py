@@ -14,18 +14,24 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic import Field, create_model
 
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, EvaluationResult
 from textevolve.frozen import frozen
 from textevolve.json_texts import write_text
-from textevolve.judges.context import LOOKING_PROMPTS, JudgeContext, Judgement, ModelJudge, prompt
+from textevolve.judges.context import (
+    LOOKING_PROMPTS,
+    JudgeContext,
+    Judgement,
+    ModelJudge,
+    StrictAnswer,
+    prompt,
+)
 from textevolve.judges.judge import judge, judge_option
 from textevolve.judges.rubric import load_rubric, read_criteria, read_levels
-from textevolve.llm.model import Message, Request
+from textevolve.llm.model import Message
 from textevolve.llm.prompts import prompt_versions
-from textevolve.llm.structured import ask_structured
 from textevolve.texts.prose import join_lines
 from textevolve.trajectory import Trajectory
 
@@ -132,23 +138,19 @@ def _divide(text: str) -> list[str]:
     return [text[at : at + PIECE] for at in range(0, len(text), PIECE)]
 
 
-class _Verdict(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class _Verdict(StrictAnswer):
     reason: str
     answer: Literal["yes", "no"]
 
 
-class _Step(BaseModel):
+class _Step(StrictAnswer):
     """What the model wants to do next."""
-
-    model_config = ConfigDict(extra="forbid")
 
     action: Literal["list", "read", "search", "decide"]
     section: int = 1
     start: int = 0
     text: str = ""
-    verdicts: list[_Verdict] = []
+    verdicts: tuple[_Verdict, ...] = ()
 
 
 @lru_cache
@@ -156,7 +158,7 @@ def _decision_type(number: int) -> type[Any]:
     """Return the type of a decision about so many criteria."""
     verdicts = Annotated[list[_Verdict], Field(min_length=number, max_length=number)]
     fields: Any = {"verdicts": (verdicts, ...)}
-    return create_model("Decision", __config__=ConfigDict(extra="forbid"), **fields)
+    return create_model("Decision", __base__=StrictAnswer, **fields)
 
 
 async def _investigate(
@@ -181,12 +183,8 @@ async def _investigate(
     steps: list[_Step] = []
     tokens = LOOK_TOKENS + VERDICT_TOKENS * len(criteria)
 
-    async def ask(answer: type[Any]) -> Any:
-        request = Request(messages=messages, temperature=0.0, max_tokens=tokens, seed=context.seed)
-        return (await ask_structured(context.model, request, answer)).value
-
     while len(steps) < looks:
-        step: _Step = await ask(_Step)
+        step = await context.ask(messages, tokens, _Step)
         if step.action == "decide":
             break
         steps.append(step)
@@ -201,7 +199,8 @@ async def _investigate(
     if len(verdicts) != len(criteria):  # not all decided, or no look left
         ask_now = Message("user", (prompt("decide_now").render(number=len(criteria)),))
         messages = (*messages, ask_now)
-        verdicts = (await ask(_decision_type(len(criteria)))).verdicts
+        decision: Any = await context.ask(messages, tokens, _decision_type(len(criteria)))
+        verdicts = decision.verdicts
 
     return _weigh(context, criteria, verdicts, steps, len(sections))
 

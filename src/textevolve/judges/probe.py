@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from textevolve.evaluation import Case, EvaluationResult, Failure
 from textevolve.judges.context import (
@@ -22,6 +22,7 @@ from textevolve.judges.context import (
     JudgeContext,
     Judgement,
     QuestionJudge,
+    StrictAnswer,
     example_state,
     example_turns,
     prompt,
@@ -29,8 +30,6 @@ from textevolve.judges.context import (
 from textevolve.judges.judge import judge, judge_option
 from textevolve.judges.rubric import load_rubric, read_criteria, read_levels
 from textevolve.llm.decisions import probability
-from textevolve.llm.model import Request
-from textevolve.llm.structured import ask_structured
 from textevolve.metrics.label_metrics import list_calls
 from textevolve.trajectory import Trajectory
 
@@ -95,9 +94,7 @@ class Checklist(CriteriaJudge, DecidedJudge):
     """A checklist whose criteria `model` writes, and `decider` answers, if there is one."""
 
 
-class _Criteria(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class _Criteria(StrictAnswer):
     criteria: list[Annotated[str, Field(min_length=1, max_length=300)]] = Field(
         min_length=1, max_length=MOST_CRITERIA
     )
@@ -107,15 +104,10 @@ async def _write_criteria(context: JudgeContext) -> tuple[str, ...]:
     request_text = prompt("criteria").render(
         instruction=context.lone_instruction, most=MOST_CRITERIA
     )
-    request = Request(
-        messages=(context.system(), context.user(request_text)),
-        temperature=0.0,
-        max_tokens=ANSWER_TOKENS,
-        seed=context.seed,
-    )
-    answer = await ask_structured(context.model, request, _Criteria)
+    messages = (context.system(), context.user(request_text))
+    answer = await context.ask(messages, ANSWER_TOKENS, _Criteria)
 
-    return tuple(dict.fromkeys(text.strip() for text in answer.value.criteria))
+    return tuple(dict.fromkeys(text.strip() for text in answer.criteria))
 
 
 async def _examine(
