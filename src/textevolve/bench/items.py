@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 import numpy as np
 from pydantic import Field, TypeAdapter, ValidationError
@@ -597,12 +597,11 @@ def _read_jevbench(source: _ItemRow) -> Item | None:
     source.columns.taken |= dict.fromkeys(("state", "question", "labels"), "input and candidates")
     source.columns.taken["expected"] = LABEL
     question: Any = parse_text(row["question"])  # a cell of a table has it as JSON
-    if not isinstance(question, dict):
+    if not is_object(question):
         raise InputError(f"{where}: 'question' must be an object, not {type(question).__name__}")
-    query = cast(Row, question)
-    options = _describe_options(query.get("type"), query.get("criteria"), row["labels"])
+    options = _describe_options(question.get("type"), question.get("criteria"), row["labels"])
     name = str(row["expected"])
-    if query.get("type") == "noul":
+    if question.get("type") == "noul":
         name = NOUL.get(name.lower(), name.capitalize())
     if name not in options or len(options) < 2:
         listing = f"{', '.join(options):.200}"
@@ -611,7 +610,7 @@ def _read_jevbench(source: _ItemRow) -> Item | None:
         )
 
     id = source.take_name("id", source.number)
-    texts = (_write(row["state"]), _write(query.get("instructions")))
+    texts = (_write(row["state"]), _write(question.get("instructions")))
 
     return Item(
         id,

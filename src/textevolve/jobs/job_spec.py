@@ -8,13 +8,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import model_validator
 
 from textevolve.agents.resources import ResourceName
 from textevolve.errors import InputError, SettingsError
+from textevolve.json_texts import is_sequence
 from textevolve.rows import names_rows
 from textevolve.rows.images import PREFIX
 from textevolve.runs.driver import Launch
@@ -134,8 +135,8 @@ def write_job_study(study: AnyStudy, spec: StudySpec) -> dict[str, Any]:
 
 
 def _from_root(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return tuple(_from_root(element) for element in cast(tuple[Any, ...], value))
+    if is_sequence(value):
+        return tuple(map(_from_root, value))
     if isinstance(value, str) and value == "-":
         raise InputError("a job cannot read standard input; name a file")
     if not isinstance(value, str):

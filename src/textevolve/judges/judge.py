@@ -38,6 +38,7 @@ from pydantic import BeforeValidator, GetCoreSchemaHandler, create_model
 from pydantic_core import CoreSchema, SchemaSerializer, core_schema
 
 from textevolve.errors import InputError
+from textevolve.json_texts import is_mapping
 from textevolve.judges.rubric import (
     ask_criteria,
     expand_rubric,
@@ -379,8 +380,8 @@ def read_judge(value: object) -> Judge:
     Raises:
         InputError: the value is neither, or its class is not registered.
     """
-    if isinstance(value, Mapping):
-        value = write_prompt_judge(cast("Mapping[Any, Any]", value))
+    if is_mapping(value):
+        value = write_prompt_judge(value)
     # `Debate(rounds=2)` of the package's names has a text, too.
     text = value if isinstance(value, str) else getattr(value, "text", None)
     if not isinstance(text, str):

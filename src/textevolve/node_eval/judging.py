@@ -15,7 +15,7 @@ from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequenc
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 from textevolve.engine.local import gather_bounded, stream
 from textevolve.errors import FatalModelError, InputError, StoreError
@@ -29,7 +29,7 @@ from textevolve.evaluation import (
     empty_default,
 )
 from textevolve.frozen import frozen
-from textevolve.json_texts import as_array, write_text
+from textevolve.json_texts import as_array, is_mapping, write_text
 from textevolve.node_eval.evaluators import (
     NO_INPUT,
     NO_OUTPUT,
@@ -38,7 +38,6 @@ from textevolve.node_eval.evaluators import (
     Targets,
     as_failure,
     check_outcome,
-    is_state,
     read_state_text,
     skip_broken,
 )
@@ -339,9 +338,9 @@ def read_call(history: History) -> Case | None:
     hands_over = item.node.startswith(HAND_OVERS)
 
     for model in reversed(list(history.items)):
-        state = cast("dict[str, Any]", model.input_state) if is_state(model.input_state) else {}
-        tools = cast("list[Any]", state.get("tools") or ())
-        names = [str(tool.get("name")) for tool in tools if is_state(tool)]
+        state: Mapping[str, Any] = model.input_state if is_mapping(model.input_state) else {}
+        tools: Sequence[Any] = state.get("tools") or ()
+        names = [str(tool.get("name")) for tool in tools if is_mapping(tool)]
         if item.node in names or (hands_over and any(n.startswith(HAND_OVERS) for n in names)):
             break
     else:
@@ -455,9 +454,9 @@ def _take_new(known: Sequence[Any], messages: Sequence[Any]) -> list[Any]:
 
 def _list_messages(state: Any) -> list[Any]:
     """List the messages in an output, in the forms of models' outputs and of states of graphs."""
-    messages = state.get("messages") if is_state(state) else None
+    messages = state.get("messages") if is_mapping(state) else None
     listed = as_array(messages)
-    return [{"role": "", **message} for message in listed if is_state(message)]
+    return [{"role": "", **message} for message in listed if is_mapping(message)]
 
 
 class NodeJudge:

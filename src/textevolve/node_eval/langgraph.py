@@ -362,7 +362,7 @@ def _read_reason(error: GraphBubbleUp) -> Any:
 
 def _count_tokens(response: LLMResult) -> int | None:
     """Return the number of tokens that the model reports; None if it reports none."""
-    usage = cast(Any, (response.llm_output or {}).get("token_usage"))
+    usage: Any = (response.llm_output or {}).get("token_usage")
     if is_object(usage) and isinstance(total := usage.get("total_tokens"), int):
         return total
     messages = (

@@ -135,8 +135,8 @@ def cases_of_row(
     Raises:
         InputError: there is no input, or a value is no text; names `where`.
     """
-    if isinstance(case := row.get("case"), Mapping) and "candidates" in case:
-        row = cast("Mapping[str, Any]", case)  # a line of an exported evaluation
+    if is_mapping(case := row.get("case")) and "candidates" in case:
+        row = case  # a line of an exported evaluation
     aside = (IMAGES, CANDIDATE_IMAGES) if reading.images else ()
     roles = columns.find_roles(row, where, aside, letters=reading.letters)
     source = _RowSource(row, where, columns, reading, roles)

@@ -226,7 +226,7 @@ def list_rows(document: Any, *, by_name: bool = False) -> list[Any] | None:
         return None
     values: list[Any] = list(fields.values())
     if all(map(as_object, values)):
-        return _list_objects(cast("dict[str, dict[str, Any]]", fields))
+        return _list_objects(fields)
     lists = list(map(as_array, values))
     if len(lists) == 1 and lists[0] and all(map(as_object, lists[0])):
         return lists[0]

@@ -329,7 +329,7 @@ def read_results(document: Mapping[str, Any]) -> list[Row] | None:
         _name_lost(document, [row.get("id") for row in rows])
         return rows
     results = document.get("results")
-    results = cast("Row", results).get("results") if is_object(results) else results
+    results = results.get("results") if is_object(results) else results
 
     return list(map(read_tool_result, results)) if is_array(results) else None
 

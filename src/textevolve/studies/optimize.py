@@ -302,7 +302,7 @@ def encode(optimization: Optimization) -> bytes:
 
 def flatten(optimization: Optimization) -> Iterator[Mapping[str, Any]]:
     """Yield the table row of a task, with all its attempts."""
-    yield cast("Mapping[str, Any]", from_json(encode(optimization)))
+    yield from_json(encode(optimization))
 
 
 def data(_spec: OptimizeSpec, optimizations: Sequence[Optimization]) -> Mapping[str, Any]:

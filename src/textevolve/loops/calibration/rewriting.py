@@ -14,12 +14,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import accumulate, zip_longest
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, create_model
 
 from textevolve.errors import AnswerError
 from textevolve.frozen import frozen
+from textevolve.json_texts import is_array
 from textevolve.llm.model import Message, Model, Request, Response, draw_sample, text_request
 from textevolve.llm.prompts import (
     EXAMPLE_NONCE,
@@ -183,11 +184,9 @@ def _answer_type(most: int) -> type[_Instructions]:
     empty texts, the usable instructions are taken."""
 
     def usable(value: Any) -> Any:
-        if not isinstance(value, list):
+        if not is_array(value):
             return value
-        texts = [
-            shorten_instruction(item) for item in cast("list[Any]", value) if isinstance(item, str)
-        ]
+        texts = [shorten_instruction(item) for item in value if isinstance(item, str)]
         return [text for text in texts if text][:most]
 
     listed = Annotated[

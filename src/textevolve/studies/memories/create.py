@@ -16,13 +16,13 @@ from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequenc
 from contextlib import aclosing
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, TypeAlias, cast
+from typing import Any, ClassVar, TypeAlias
 
 from textevolve.engine.local import stream
 from textevolve.errors import ConflictError, InputError
 from textevolve.evaluation import Case, Failure, Result, Usage, attempt, empty_default
 from textevolve.frozen import frozen
-from textevolve.json_texts import is_mapping, write_text
+from textevolve.json_texts import is_array, is_mapping, write_text
 from textevolve.llm.meter import Tab, sum_calls
 from textevolve.mappings import first_of
 from textevolve.memory.creation import (
@@ -137,8 +137,7 @@ def _take_row(
     id = _first(row, ("id", "uuid", "conversation_id")) or number
     user = _first(row, USERS).strip()
     parts: list[tuple[str, Mapping[str, Any]]] = [(id, row)]
-    if isinstance(row.get("sessions"), list):
-        sessions = cast("list[Mapping[str, Any]]", row["sessions"])
+    if is_array(sessions := row.get("sessions")):
         parts = [(f"{id}/{place}", session) for place, session in enumerate(sessions, 1)]
     for name, part in parts:
         messages = list_messages(_find_chat(part))
