@@ -43,7 +43,14 @@ from textevolve.statistics.calibration import (
     logistic,
     measure_calibration,
 )
-from textevolve.statistics.intervals import TIE, Array, Statistic, group_numbers, mean_present
+from textevolve.statistics.intervals import (
+    TIE,
+    Array,
+    Statistic,
+    group_numbers,
+    mean_present,
+    vector,
+)
 
 Numbering: TypeAlias = NDArray[np.intp]
 Mask: TypeAlias = NDArray[np.bool_]
@@ -82,7 +89,7 @@ class LabelledSignals:
     @cached_property
     def human(self) -> Array:
         labels = chain.from_iterable(item.human for item in self.items)
-        return np.array(list(labels), dtype=np.float64)
+        return vector(list(labels))
 
     @cached_property
     def groups(self) -> tuple[str, ...]:

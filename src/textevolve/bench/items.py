@@ -35,7 +35,7 @@ from textevolve.rows import Placed, Row, place_rows, read_rows
 from textevolve.rows.cases import RowReading, cases_of_row
 from textevolve.rows.chats import Chat, read_chat, read_texts, read_transcript, text_of, write_chat
 from textevolve.rows.columns import LISTS, Columns, find_roles, fold_name, list_names
-from textevolve.statistics.intervals import TIE, Array, Numbers, paired
+from textevolve.statistics.intervals import TIE, Array, Numbers, paired, vector
 from textevolve.texts.prose import join_lines
 
 WINNER = "winner"
@@ -710,7 +710,7 @@ def share_winners(scores: Sequence[float], human: Sequence[float], places: int) 
     ours = np.zeros(places)
     theirs = np.zeros(places)
     for side, values in ((ours, scores), (theirs, human)):
-        best = np.asarray(values, dtype=np.float64) >= max(values) - TIE
+        best = vector(values) >= max(values) - TIE
         side[: best.size] = best / best.sum()
     same = np.minimum(ours, theirs)
     remainder = 1 - same.sum()
@@ -732,7 +732,7 @@ def blind_credits(items: Sequence[Item]) -> dict[str, list[float]]:
 
     credits: dict[str, list[float]] = {name: [] for name in BLIND}
     for item in items:
-        lengths = np.array(list(map(len, item.candidates)), dtype=np.float64)
+        lengths = vector(list(map(len, item.candidates)))
         places = np.arange(len(lengths))
         # The scores of each rule: the higher, the better.
         for name, scores in zip(BLIND, (-places, -lengths, lengths), strict=True):
