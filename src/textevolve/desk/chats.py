@@ -353,7 +353,8 @@ class Chats:
         sessions = self._sessions(plan)
         messages = await asyncio.to_thread(sessions.messages, turn.session)
         mark = partial(sessions.set_learning, turn.session, turn.position)
-        dialogue = as_dialogue(messages, turn.position)
+        learned = (each for each in learned_messages(messages) if each.position <= turn.position)
+        dialogue = list(map(_turn, learned))
         source = ChangeSource("", f"{CHAT_SOURCE}{turn.session}")
 
         try:
@@ -431,11 +432,6 @@ async def _recall(bench: Workbench, plan: ChatPlan, text: str, history: str) -> 
     condense = partial(_condense, bench, plan)
 
     return await recall_memories(store, bench.embed, settings, cue, summarize=condense)
-
-
-def as_dialogue(messages: Sequence[SessionMessage], until: int) -> list[DialogueTurn]:
-    """Return the learned messages up to and including the position `until`."""
-    return [_turn(message) for message in learned_messages(messages) if message.position <= until]
 
 
 def _turn(message: SessionMessage) -> DialogueTurn:

@@ -36,6 +36,7 @@ from textevolve.json_texts import (
 from textevolve.ledger import leave_out
 from textevolve.metrics.label_metrics import AnswerMetric, list_calls, open_metric
 from textevolve.metrics.plain import IGNORE_CASE, call_metric, read_schema
+from textevolve.rows.columns import column_text
 from textevolve.rows.exports import EXPECTED
 from textevolve.spec import suggest
 from textevolve.texts.patterns import compile_pattern, is_found
@@ -92,7 +93,7 @@ class CheckKind:
 
 
 def _read_text(value: Any) -> str:
-    text = "" if value is None else write_text(value)
+    text = column_text(value)
     if not text.strip():
         raise InputError("its value is missing or empty")
     _refuse_metric(text)

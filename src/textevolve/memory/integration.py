@@ -24,7 +24,6 @@ from textevolve.llm.prompts import (
     fenced,
     load_template,
     number_lines,
-    prompt_versions,
 )
 from textevolve.llm.structured import ask_structured
 from textevolve.memory.creation import PointDecision
@@ -238,11 +237,6 @@ def _insights_of(number: int, memories: int) -> type[_Insights]:
     )
     listed: Any = Annotated[list[drawn], Field(max_length=2 * number)]
     return create_model(f"Insights{number}x{memories}", __base__=_Insights, insights=(listed, ...))
-
-
-def integration_prompts() -> dict[str, str]:
-    """Return the version of each prompt of integration by its name."""
-    return prompt_versions("memory", "integration_questions", "integration_insights")
 
 
 async def find_questions(

@@ -310,10 +310,6 @@ def write_turn(turn: DialogueTurn) -> str:
     return f"{when}{turn.role}: {turn.content}"
 
 
-def write_dialogue(dialogue: Sequence[DialogueTurn]) -> str:
-    return "\n".join(map(write_turn, dialogue))
-
-
 # Read public data sets of memories in their published forms: LoCoMo, LongMemEval, PersonaMem and
 # BEAM. Users fetch the files themselves; HaluMem's form is read above.
 #

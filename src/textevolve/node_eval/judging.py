@@ -410,7 +410,8 @@ def read_run(history: History) -> Trajectory:
         own_calls = _find_calls(item)
         if item.instruction is Instruction.TOOL_CALL and (own_calls or not inner):
             outer = tools.get(item.ids.get("parent_id", ""))
-            if outer and _is_same_call(item, outer):
+            # A framework and the client that it uses, such as that of MCP, both record one call.
+            if outer and item.node == outer.node and item.input_state in (None, outer.input_state):
                 continue
             call_fields = {"name": item.node, "result": item.output_state, "error": error}
             arguments = own_calls[0].get("arguments") if own_calls else item.input_state
@@ -429,12 +430,6 @@ def _find_calls(item: HistoryItem) -> list[Any]:
         calls += [call for call in message.get("tool_calls", ()) if call.get("name") == item.node]
 
     return calls
-
-
-def _is_same_call(inner: HistoryItem, outer: HistoryItem) -> bool:
-    """Tell whether two nodes are one tool call, which a framework and the client that it uses, such
-    as that of MCP, have both recorded."""
-    return inner.node == outer.node and inner.input_state in (None, outer.input_state)
 
 
 def _take_new(known: Sequence[Any], messages: Sequence[Any]) -> list[Any]:

@@ -25,7 +25,7 @@ from textevolve.messages import is_message, read_message
 from textevolve.reach import allowed_path, check_stdin
 from textevolve.rows.chats import read_chat, write_chat
 from textevolve.rows.exports import read_session
-from textevolve.rows.trajectories import is_trajectory, read_trajectory_row
+from textevolve.rows.trajectories import is_trajectory, list_objects, read_trajectory_row
 
 # The text of files and standard input, and JSON parsed from text.
 
@@ -428,7 +428,7 @@ def _read_eval_item(row: Row) -> Row:
     if "sample" not in row:
         return item
     sample = as_object(row["sample"])
-    answers = list(map(as_object, as_array(sample.get("output"))))
+    answers = list_objects(sample, "output")
     texts = [read_message(answer).text for answer in answers if is_message(answer)]
     of_run = {
         "id": row.get("datasource_item_id"),

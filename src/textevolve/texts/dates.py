@@ -169,15 +169,6 @@ def _open_parser(settings: dict[str, Any]) -> Any:
     return reader(languages=_LANGUAGES.split(), settings=settings, try_previous_locales=False)
 
 
-def parse_time(text: str) -> float:
-    """Read a date or time as `read_moment` does; return seconds since 1970.
-
-    Raises:
-        ValueError: the text is no date, or has two meanings.
-    """
-    return read_moment(text).timestamp()
-
-
 def write_date(time: float) -> str:
     """Format a Unix time in seconds as a date in UTC."""
     return datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%d")

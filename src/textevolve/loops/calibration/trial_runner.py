@@ -365,11 +365,6 @@ class Templates:
         return "\n\n".join(f"# {name}\n{text}" for name, text in self.parts)
 
 
-def plain_prompt(text: str) -> Templates:
-    """Return a prompt's text as the only template of a program."""
-    return Templates(((PROMPT, text),))
-
-
 @frozen
 class ProgramOutput:
     """A program's output for a row. `trace`: its steps, if the program has any."""

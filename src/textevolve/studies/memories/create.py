@@ -297,7 +297,7 @@ class _Work:
         reading = _Read(position, dialogue, start)
         if not dialogue.turns or start.applied is not None:
             return reading
-        if self.bench.mode == "replay":
+        if self.bench.is_replay:
             return replace(reading, points=Failure("skipped", "not read yet"))
         if self.bench.seconds_left == 0:
             return replace(reading, points=Failure("skipped", "the time limit is reached"))

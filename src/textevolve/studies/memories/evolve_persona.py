@@ -42,7 +42,7 @@ from textevolve.evaluation import (
 from textevolve.events import StepStarted
 from textevolve.frozen import frozen
 from textevolve.llm.meter import UsageMeter
-from textevolve.memory.recall_settings import RecallScope
+from textevolve.memory.recall_settings import RecallScope, is_usual_scope
 from textevolve.memory.record import MemoryRecord
 from textevolve.memory_snapshots import find_agent, find_collection
 from textevolve.report import wording
@@ -88,7 +88,7 @@ class PersonaSnapshot(BaseModel):
     version: int
     persona: str
     collections: dict[str, int]
-    scope: RecallScope = Field("user", exclude_if=lambda scope: scope == "user")
+    scope: RecallScope = Field("user", exclude_if=is_usual_scope)
 
 
 @frozen
@@ -261,7 +261,7 @@ def _keep(
     Raises:
         ConflictError: the agent's persona has been changed in the meantime.
     """
-    if bench.mode == "rehearsed":
+    if bench.is_rehearsal:
         return None
     space, name = split_name(snapshot.agent, "")
     source = f"evolve-persona, run {bench.run.rpartition('-')[0]}"
@@ -270,7 +270,7 @@ def _keep(
         if version.source == source and version.spec["persona"] == text:
             return version.version
 
-    if bench.mode == "replay":
+    if bench.is_replay:
         return None
 
     changed = bench.resources.write(

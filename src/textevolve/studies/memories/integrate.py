@@ -30,6 +30,7 @@ from textevolve.evaluation import (
 from textevolve.events import StepStarted
 from textevolve.frozen import frozen
 from textevolve.llm.meter import Tab, sum_calls
+from textevolve.llm.prompts import prompt_versions
 from textevolve.memory.creation import find_start, keep_points, read_decisions
 from textevolve.memory.extraction import CreationSettings
 from textevolve.memory.integration import (
@@ -41,10 +42,9 @@ from textevolve.memory.integration import (
     decided_insight,
     draw_insights,
     find_questions,
-    integration_prompts,
 )
 from textevolve.memory.recall import Memory, recall_memories
-from textevolve.memory.recall_settings import RecallScope, RecallSettings
+from textevolve.memory.recall_settings import RecallScope, RecallSettings, is_usual_scope
 from textevolve.memory.record import ChangeSource, Collection
 from textevolve.memory_snapshots import find_agent, find_collection
 from textevolve.report import wording
@@ -97,11 +97,12 @@ class Snapshot(BaseModel):
     since: dict[str, int]
     into: str
     known: int
-    scope: RecallScope = Field("user", exclude_if=lambda scope: scope == "user")
+    scope: RecallScope = Field("user", exclude_if=is_usual_scope)
 
 
 def ask(_spec: IntegrateMemoriesSpec) -> Asks:
-    return Asks(writes=True, prompts=integration_prompts())
+    prompts = prompt_versions("memory", "integration_questions", "integration_insights")
+    return Asks(writes=True, prompts=prompts)
 
 
 def pin(spec: IntegrateMemoriesSpec, resources: Store, namespace: str) -> Mapping[str, Any]:
