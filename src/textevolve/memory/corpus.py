@@ -31,8 +31,6 @@ from textevolve.memory.record import (
 from textevolve.spec import Frozen, Share, option
 from textevolve.texts.prose import join_lines, split_text
 
-DocumentFormat: TypeAlias = Literal["text", "markdown"]
-
 LEAST_TOKENS = 64
 """The least chunk size in tokens that a user can choose."""
 LONGEST_TITLE = 120
@@ -124,7 +122,7 @@ def _markdown_headings(text: str) -> Iterator[Heading]:
         at += len(line)
 
 
-def split_document(text: str, format: DocumentFormat, tokens: int) -> Iterator[Chunk]:
+def split_document(text: str, format: Literal["text", "markdown"], tokens: int) -> Iterator[Chunk]:
     """Yield chunks of at most `tokens` tokens, but never fewer than 64 (a token is estimated as 4
     characters). They join to the document's text; a document without a word has none.
 

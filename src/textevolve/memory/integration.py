@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Annotated, Any, Literal, TypeAlias, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model
 
@@ -187,19 +187,15 @@ class DrawnInsights:
     refused: tuple[RefusedInsight, ...] = ()
 
 
-InsightDecision: TypeAlias = Literal["add", "supersede", "drop"]
-"""The decision on an insight: add it, let it supersede an existing one, or drop it, because it is
-known already."""
-
-
 @frozen
 class DecidedInsight:
-    """The decision on an insight, and its reason. `other`: the id of the memory that a superseding
-    insight replaces, or of the one most similar to a dropped insight; empty for an added one. `id`:
-    the id of its stored memory."""
+    """The decision on an insight, and its reason: add it, let it supersede an existing one, or drop
+    it, because it is known already. `other`: the id of the memory that a superseding insight
+    replaces, or of the one most similar to a dropped insight; empty for an added one. `id`: the id
+    of its stored memory."""
 
     insight: Insight
-    decision: InsightDecision
+    decision: Literal["add", "supersede", "drop"]
     reason: str = ""
     other: str = ""
     id: str = ""

@@ -230,7 +230,6 @@ class ScoreQuestion(BaseModel):
 SystemOneQuestion: TypeAlias = Annotated[
     NoulQuestion | ChoiceQuestion | ScoreQuestion, Field(discriminator="type")
 ]
-QuestionId: TypeAlias = Annotated[str, Field(min_length=1)]
 
 
 class _NamedOption(BaseModel):
@@ -284,7 +283,8 @@ class SystemOneRequest(BaseModel):
     model: str
     state: StructuredText
     questions: Annotated[
-        dict[QuestionId, SystemOneQuestion], Field(min_length=1, max_length=MOST_QUESTIONS)
+        dict[Annotated[str, Field(min_length=1)], SystemOneQuestion],
+        Field(min_length=1, max_length=MOST_QUESTIONS),
     ]
     assets: Any = None
 

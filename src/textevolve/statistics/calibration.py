@@ -8,7 +8,6 @@ statistic is NaN.
 from __future__ import annotations
 
 import math
-from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,8 +34,6 @@ from textevolve.statistics.intervals import (
 # The functions are pure arithmetic on arrays; the caller chooses the variables and the strength of
 # the penalty.
 
-Slopes: TypeAlias = tuple[float, Array, Array]
-"""The value of a function, its gradient (k,) and its second derivative (k, k)."""
 
 STEPS = 100
 HALVINGS = 50
@@ -77,7 +74,8 @@ def fit_logistic(rows: Array, shares: Array, counts: Array, ridge: float | Array
     if not (strengths > 0).all():
         raise InputError(f"the ridge must be above 0, not {ridge}")
 
-    def slopes(weights: Array) -> Slopes:
+    # The value of the function, its gradient (k,) and its second derivative (k, k).
+    def slopes(weights: Array) -> tuple[float, Array, Array]:
         odds = rows @ weights
         chance = logistic(odds)
         losses = shares * log_logistic(odds) + (1 - shares) * log_logistic(-odds)

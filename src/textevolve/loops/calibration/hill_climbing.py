@@ -240,10 +240,13 @@ def _within_room(demos: list[Example]) -> list[Example]:
     return demos
 
 
-Operator = Callable[[TemplateSearch, int, int], Awaitable[list[Proposal]]]
-"""A function that proposes up to a number of new templates for a node of the tree."""
-OPERATORS: Mapping[str, Operator] = {"reflect": reflect, "demos": demonstrate, "remove": remove}
-"""The operators by their names."""
+OPERATORS: Mapping[str, Callable[[TemplateSearch, int, int], Awaitable[list[Proposal]]]] = {
+    "reflect": reflect,
+    "demos": demonstrate,
+    "remove": remove,
+}
+"""The operators by their names: each proposes up to a number of new templates for a node of the
+tree."""
 
 
 UNPLANNED = 300

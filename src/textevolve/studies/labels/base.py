@@ -10,7 +10,7 @@ import math
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator
 
@@ -43,8 +43,6 @@ from textevolve.wiring import Workbench
 
 # Whether judges see the texts of a pair in both orders, or only as given.
 Orders = Literal["both", "given"]
-GoodLabels: TypeAlias = Annotated[str, BeforeValidator(str, json_schema_input_type=str | float)]
-"""The label of single responses that means "good", or the least good grade, as a text."""
 
 
 WEIGHTED = ("agreement", "ablation")
@@ -76,7 +74,7 @@ class LabelledItemsSpec(MappedSpec):
         identity=False,
     )
 
-    good: GoodLabels | None = option(
+    good: Annotated[str, BeforeValidator(str, json_schema_input_type=str | float)] | None = option(
         None,
         "For single responses: the labels of good ones, separated by commas, or the lowest good"
         " grade. Default: pass, good, true, yes or 1, or the upper half of the scale.",
