@@ -165,7 +165,6 @@ FIELDS: Mapping[str, tuple[str, range, str]] = {
 the names that may be written as well."""
 DAY = timedelta(days=1)
 _SPAN = re.compile(r"(?P<first>\w+)(?:-(?P<last>\w+))?(?:/(?P<step>[1-9][0-9]*))?")
-_LAST_DAY = re.compile(r"([A-Z]{3})L")
 
 
 def next_due(job: StoredJob, after: float) -> float | None:
@@ -263,7 +262,7 @@ def _write_plainly(field: Field, item: str) -> str:
     """Return an item of a field as the library reads it. Ranges and steps become lists: it has no
     ranges across the end (fri-mon, 22-2), reads 3-3/2 as 3/2, and counts 1/2 up to Sunday. Of the
     last days of a month it knows those by numbers alone (5L)."""
-    if last_day := _LAST_DAY.fullmatch(item):
+    if last_day := re.fullmatch(r"([A-Z]{3})L", item):
         return f"{field.int(last_day[1])}L"
     match = _SPAN.fullmatch(item)
     if match is None or not (match["last"] or match["step"]):

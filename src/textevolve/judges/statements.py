@@ -51,8 +51,6 @@ CLEAR = 0.5
 """The probability of yes from which a passage counts as relevant. `metadata["yes"]` is the number
 of parts that reach it."""
 
-_BLANK_LINES = re.compile(r"\n[^\S\n]*\n")
-
 
 @frozen
 class StatementCheck:
@@ -206,7 +204,7 @@ async def _examine(context: JudgeContext, check: StatementCheck, answer: str) ->
 def split_passages(context: str) -> tuple[str, ...]:
     """Split a context at blank lines into its passages, in order and without duplicates."""
     return tuple(
-        dict.fromkeys(text.strip() for text in _BLANK_LINES.split(context) if text.strip())
+        dict.fromkeys(text.strip() for text in re.split(r"\n[^\S\n]*\n", context) if text.strip())
     )
 
 

@@ -28,7 +28,6 @@ _MARKS = re.compile(
     re.IGNORECASE,
 )
 _LINE_START = re.compile(r"([-+=])|(\d{1,9})([.)])(?=\s|$)")
-_FENCE = re.compile(r"`{3,}")
 
 
 def write_markdown(report: Report, target: IO[bytes]) -> None:
@@ -66,7 +65,7 @@ def _escape_lines(text: str) -> str:
 
 def _fence(text: str) -> str:
     excerpt = wording.visible(wording.clip(text, TEXT_SHOWN))
-    longest = max((len(run) for run in _FENCE.findall(excerpt)), default=2)
+    longest = max((len(run) for run in re.findall(r"`{3,}", excerpt)), default=2)
     marks = "`" * (longest + 1)
     return f"{marks}text\n{excerpt}\n{marks}\n"
 

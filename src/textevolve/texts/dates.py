@@ -56,7 +56,6 @@ _MILLISECONDS = 1e11
 """The number from which a plain number is a time in milliseconds; in seconds it would be the year
 5138."""
 _NUMERIC = re.compile(r"\b(\d{1,2})([./-]) ?(\d{1,2})\2 ?(\d{4}|\d{2})\b")
-_AMBIGUOUS_ZONE = re.compile(r"\b(?:CST|IST)\b")
 _ZONE = re.compile(r"(?: |\[)([A-Z][A-Za-z]+(?:/[A-Z][A-Za-z_-]+)+)\]?$")
 
 
@@ -109,7 +108,7 @@ def _read_written(text: str) -> datetime:
     Raises:
         ValueError: the text is no date, or dateparser is missing.
     """
-    if ambiguous_zone := _AMBIGUOUS_ZONE.search(text):
+    if ambiguous_zone := re.search(r"\b(?:CST|IST)\b", text):
         raise _UnclearDate(
             f"'{ambiguous_zone[0]}' is the name of several time zones; write the offset, such as"
             " +05:30"

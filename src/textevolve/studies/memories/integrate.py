@@ -139,9 +139,6 @@ def pin(spec: IntegrateMemoriesSpec, resources: Store, namespace: str) -> Mappin
     ).model_dump(mode="json")
 
 
-_MARKED = re.compile(r"(?P<name>[^\s@]+)@(?P<version>\d+)")
-
-
 def _read_marks(
     marks: Sequence[tuple[str, int]], collections: Sequence[Collection]
 ) -> tuple[dict[str, int], int]:
@@ -152,7 +149,7 @@ def _read_marks(
     insights_version = 0
 
     for label, version in marks:
-        for match in _MARKED.finditer(label):
+        for match in re.finditer(r"(?P<name>[^\s@]+)@(?P<version>\d+)", label):
             if match["name"] in names and match["name"] not in since:
                 since[match["name"]] = int(match["version"])
                 insights_version = max(insights_version, version)
