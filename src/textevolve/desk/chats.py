@@ -443,12 +443,12 @@ def _format_time(seconds: float) -> str:
     return datetime.datetime.fromtimestamp(seconds, datetime.UTC).isoformat(timespec="seconds")
 
 
+@frozen
 class StoredKeeper(SessionKeeper):
     """A keeper that stores the messages of a chat in the sessions of its agent and user."""
 
-    def __init__(self, sessions: StoredSessions, plan: ChatPlan) -> None:
-        self._sessions = sessions
-        self._plan = plan
+    _sessions: StoredSessions
+    _plan: ChatPlan
 
     async def begin(self, title: str) -> str:
         user = self._plan.persona.user

@@ -13,7 +13,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from textevolve.errors import BudgetError, FatalModelError, InputError, ModelError, TextEvolveError
 from textevolve.evaluation import (
@@ -41,11 +41,8 @@ from textevolve.judges.judge import (
     mask_quoted,
     parse_judge,
 )
-from textevolve.judges.opening import has_log_odds
+from textevolve.judges.opening import Judges, has_log_odds
 from textevolve.llm.decisions import log_odds, probability, softmax
-
-if TYPE_CHECKING:
-    from textevolve.judges.opening import Judges
 
 
 def certainty_of(evaluation: Evaluation, threshold: float = 0.5) -> float | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from textevolve.errors import InputError
 from textevolve.evaluation import (
@@ -20,14 +20,11 @@ from textevolve.evaluation import (
 from textevolve.json_texts import as_array
 from textevolve.judges.context import CaseOptions
 from textevolve.judges.judge import AskingJudge, ModelOfJudge, judge, parse_judge
-from textevolve.judges.opening import keep_whole
+from textevolve.judges.opening import Judges, keep_whole
 from textevolve.judges.own_prompt import CriterionJudge
 from textevolve.loops.attempt import ask_judge
 from textevolve.loops.checks import RUBRIC
 from textevolve.loops.rules import Ask, OutputCheck, open_checks
-
-if TYPE_CHECKING:
-    from textevolve.judges.opening import Judges
 
 NO_CHECKS = "the row has no checks, in a column 'checks' or 'assert', and the study has none"
 

@@ -9,7 +9,7 @@ from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeAlias, TypeVar
+from typing import Annotated, Any, ClassVar, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -32,6 +32,7 @@ from textevolve.evaluation import (
 )
 from textevolve.frozen import frozen
 from textevolve.judges.judge import AskingJudge, Judge, judge_option
+from textevolve.judges.opening import Judges
 from textevolve.llm.decisions import Answer, Question, decide, predicate
 from textevolve.llm.meter import UsageMeter
 from textevolve.llm.model import Message, Model, Request, text_hash
@@ -55,9 +56,6 @@ from textevolve.rows.columns import list_answers
 from textevolve.spec import Frozen
 from textevolve.texts.prose import join_lines
 from textevolve.texts.yaml_lines import load_shipped
-
-if TYPE_CHECKING:
-    from textevolve.judges.opening import Judges
 
 Seed: TypeAlias = Annotated[int, Field(ge=-(10**18), le=10**18)]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from textevolve.debate.context import debate_prompts
 from textevolve.debate.profile import (
@@ -31,12 +31,9 @@ from textevolve.judges.judge import (
     judge_option,
     parse_options,
 )
+from textevolve.judges.opening import Judges
 from textevolve.mappings import map_values
 from textevolve.settings import today as this_day
-
-if TYPE_CHECKING:
-    from textevolve.judges.opening import Judges
-
 
 LONE_JUDGE = Agent(
     name="Judge",

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 import yaml
@@ -36,7 +36,7 @@ from textevolve.frozen import frozen
 from textevolve.json_texts import is_object
 from textevolve.judges.context import CaseOptions, Judgement
 from textevolve.judges.judge import Judge, describe_parts, judge, judge_argument, parse_judge
-from textevolve.judges.opening import has_log_odds, ranks_of
+from textevolve.judges.opening import Judges, has_log_odds, ranks_of
 from textevolve.judges.plain import LOOK
 from textevolve.ledger import log
 from textevolve.llm.decisions import probability
@@ -44,9 +44,6 @@ from textevolve.rows import read_text
 from textevolve.spec import Frozen
 from textevolve.statistics.intervals import Array
 from textevolve.texts.yaml_lines import build_at, parse_yaml
-
-if TYPE_CHECKING:
-    from textevolve.judges.opening import Judges
 
 # The file of a fitted judge, in a form that people can read: signals, weights, and measured
 # figures. `textevolve.bench` fits a judge to labels, and `fitted.py` judges with it.

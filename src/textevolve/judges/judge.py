@@ -292,7 +292,7 @@ class Judge(ABC):
 
         return rubric
 
-    def note_levels(self, rubric: str = "") -> None:
+    def note_levels(self, rubric: str) -> None:
         """Record in the ledger the levels of its rubric, or of `rubric`, that it does not ask
         about."""
         for leaf in self.leaves():

@@ -20,12 +20,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from textevolve.errors import AnswerError, CapabilityError, InputError
 from textevolve.evaluation import EvaluationResult, Evaluator, reject_candidate_images
 from textevolve.judges.context import JudgeContext, Judgement, ModelJudge, prompt, require_field
 from textevolve.judges.judge import judge
+from textevolve.judges.opening import Judges
 from textevolve.llm.catalogue import PROVIDER, embedder_of
 from textevolve.llm.decisions import probability
 from textevolve.llm.embeddings import embed
@@ -33,9 +33,6 @@ from textevolve.llm.model import Message, Request, Response
 from textevolve.llm.prompts import fence, image_rules, images_of, name_images
 from textevolve.llm.structured import require_text
 from textevolve.rows.columns import list_answers
-
-if TYPE_CHECKING:
-    from textevolve.judges.opening import Judges
 
 WORDS = 20
 """The number of words of the instruction that are forced. When measured, 20 words gave the same
@@ -114,7 +111,7 @@ async def _surprise(
 
 
 def request_instruction(
-    response: str, target: str, seed: int, images: tuple[str, ...] = (), rules: tuple[str, ...] = ()
+    response: str, target: str, seed: int, images: tuple[str, ...], rules: tuple[str, ...]
 ) -> Request:
     """Return the request that asks for the instruction of a response, and forces `target` as the
     answer. `images`: those of the response; `rules`: how to treat them."""

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, create_model
 
@@ -30,6 +30,7 @@ from textevolve.judges.context import (
     prompt,
 )
 from textevolve.judges.judge import judge, judge_argument, judge_option
+from textevolve.judges.opening import Judges
 from textevolve.llm.decisions import choice
 from textevolve.llm.model import Message
 from textevolve.llm.prompts import prompt_versions
@@ -44,9 +45,6 @@ from textevolve.texts.placeholders import (
     find_placeholders,
     placeholders_of,
 )
-
-if TYPE_CHECKING:
-    from textevolve.judges.opening import Judges
 
 REASON_TOKENS = 600
 """The limit on the answer: a reason and a label."""

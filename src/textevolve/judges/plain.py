@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import Any, ClassVar, cast
 
 import regex
 
@@ -29,6 +29,7 @@ from textevolve.judges.judge import (
     judge_argument,
     parse_judge,
 )
+from textevolve.judges.opening import Judges
 from textevolve.judges.own_prompt import CriterionJudge
 from textevolve.llm.decisions import probability
 from textevolve.loops.rules import Hybrid, OutputCheck, Rule, Rules, describe_rules, load_rules
@@ -43,9 +44,6 @@ from textevolve.metrics.label_metrics import (
 from textevolve.metrics.plain import LabelMetric
 from textevolve.texts.prose import find_marked_words, fold_case
 from textevolve.user_code import OWN, load_object, load_user_object
-
-if TYPE_CHECKING:
-    from textevolve.judges.opening import Judges
 
 
 @judge("metric:FILE.py:FUNCTION", help="your own function of output, reference and row")

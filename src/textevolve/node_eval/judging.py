@@ -73,7 +73,7 @@ class Episode:
                 yield step, item
 
 
-def split_history(history: History, name: str = "") -> list[Episode]:
+def split_history(history: History, name: str) -> list[Episode]:
     """Split a history into one episode per run, named by the run's id; with `name`, by the name, or
     by `name/id` if there are several runs."""
     episodes: list[Episode] = []

@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from uuid import uuid4
 
 from textevolve.errors import InputError
+from textevolve.evaluation import empty_default
+from textevolve.frozen import frozen
 from textevolve.node_eval.background import Background, Plan, close_first, evaluating, is_slow, log
 from textevolve.node_eval.evaluators import (
     ERROR_KEPT,
@@ -98,21 +100,15 @@ class LiveNode:
             self._monitor.fail(self.node, error, tokens=self.tokens)
 
 
+@frozen
 class NodeScope:
     """A decorator of functions of every kind; also a context manager around a block of code."""
 
-    def __init__(
-        self,
-        monitor: Monitor,
-        instruction: Instruction | None,
-        name: str | None,
-        input_state: Any,
-    ) -> None:
-        self._monitor = monitor
-        self._instruction = instruction
-        self._name = name
-        self._input_state = input_state
-        self._live: list[LiveNode] = []
+    _monitor: Monitor
+    _instruction: Instruction | None
+    _name: str | None
+    _input_state: Any
+    _live: list[LiveNode] = empty_default(list)
 
     def __call__(self, function: F) -> F:
         name = self._name or getattr(function, "__name__", type(function).__name__)
