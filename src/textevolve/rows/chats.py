@@ -26,7 +26,6 @@ from textevolve.messages import (
     read_message,
     result_parts,
 )
-from textevolve.texts.prose import join_lines
 
 USER = "User"
 ASSISTANT = "Assistant"
@@ -148,7 +147,7 @@ def speaker_of(role: str) -> str:
 def _write_call(call: RecordedCall) -> str:
     """Return a tool call as `NAME(ARGUMENTS)` in one line."""
     arguments = "" if call.arguments is None else write_text(call.arguments)
-    return f"{plain_name(call.name)}({join_lines(arguments)})"
+    return f"{plain_name(call.name)}({' '.join(arguments.split())})"
 
 
 def write_chat(chat: Chat) -> str:

@@ -28,7 +28,6 @@ from textevolve.ledger import leave_out, log, note_line
 from textevolve.mappings import omit
 from textevolve.messages import list_entries, list_messages
 from textevolve.rows.chats import read_chat, write_chat
-from textevolve.texts.prose import join_lines
 from textevolve.trajectory import passage_text
 
 TITLES = ("question_id", "case_id", "ticket_id", "ticket", "case", "key", "name", "number")
@@ -219,7 +218,7 @@ def fold_content(row: Mapping[str, Any], shown: Collection[str] = ()) -> str:
     for name in sorted(map(str, row)):
         text = column_text(row[name])
         if text.strip() and (name in shown or not _IDENTIFIER.fullmatch(fold_name(name))):
-            folded[name] = join_lines(text.casefold())
+            folded[name] = " ".join(text.casefold().split())
 
     return write_text(folded) if folded else ""
 
@@ -536,6 +535,6 @@ def list_paths(row: Mapping[str, Any]) -> list[str]:
 def list_names(names: Iterable[object]) -> str:
     """Join the first `NAMED` names into a text of one line, with the number of further names; long
     names are shortened. Without names the text is `no columns`."""
-    shortened = [join_lines(str(name))[:40] for name in names]
+    shortened = [" ".join(str(name).split())[:40] for name in names]
     more = f" and {len(shortened) - NAMED} more" if len(shortened) > NAMED else ""
     return ", ".join(shortened[:NAMED]) + more or "no columns"
