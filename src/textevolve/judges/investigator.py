@@ -9,7 +9,7 @@ chat.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Annotated, Any, ClassVar, Literal
@@ -29,7 +29,7 @@ from textevolve.judges.context import (
     prompt,
 )
 from textevolve.judges.judge import judge, judge_option
-from textevolve.judges.rubric import load_rubric, read_criteria, read_levels
+from textevolve.judges.rubric import read_criteria, read_levels
 from textevolve.llm.model import Message
 from textevolve.llm.prompts import prompt_versions
 from textevolve.texts.prose import join_lines
@@ -77,9 +77,6 @@ class InvestigatorJudge(ModelJudge):
     def prompts(self) -> dict[str, str]:
         return prompt_versions("judges", "rules", *LOOKING_PROMPTS)
 
-    def describe(self) -> Mapping[str, Any]:
-        return {"rubric": self.find_rubric() or load_rubric(self.shipped).text}
-
     def show_case(self, case: Case) -> Case:
         """Return the case as it is.
 
@@ -90,9 +87,8 @@ class InvestigatorJudge(ModelJudge):
         return case
 
     async def judge(self, context: JudgeContext) -> Judgement:
-        rubric = context.rubric or load_rubric(self.shipped).text
         # Without levels, since the answers are yes or no.
-        lines = [read_levels(line).text for line in read_criteria(rubric)]
+        lines = [read_levels(line).text for line in read_criteria(context.rubric)]
         criteria = tuple(dict.fromkeys(lines))
 
         async def investigate(candidate: int) -> EvaluationResult:
