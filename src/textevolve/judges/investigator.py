@@ -119,7 +119,9 @@ def list_sections(case: Case) -> list[RecordPart]:
         for call in trajectory.as_row().get("tool_calls", ())
     ]
     sections += [RecordPart("failed step", error) for error in trajectory.errors]
-    passages = trajectory.contexts or _divide(case.context or "")
+    context = case.context or ""
+    pieces = [context[at : at + PIECE] for at in range(0, len(context), PIECE)]
+    passages = trajectory.contexts or pieces
     sections += [RecordPart("passage", text) for text in passages]
     if not sections and trajectory.tool_calls is None:
         raise InputError(
@@ -128,10 +130,6 @@ def list_sections(case: Case) -> list[RecordPart]:
         )
 
     return sections
-
-
-def _divide(text: str) -> list[str]:
-    return [text[at : at + PIECE] for at in range(0, len(text), PIECE)]
 
 
 class _Verdict(StrictAnswer):

@@ -248,12 +248,6 @@ def _list_objects(objects: Mapping[str, Mapping[str, Any]]) -> list[Any] | None:
     return [{"id": id, **row} for id, row in objects.items()]
 
 
-def _read_binary(
-    read: Callable[[IO[bytes], str, Header], Iterator[Placed]],
-) -> Callable[[IO[bytes], RowFile], Iterator[Placed]]:
-    return lambda file, about: read(file, about.name, about.header)
-
-
 LINES = RowFormat((".jsonl", ".ndjson"), _read_json, write_lines, is_text=True)
 DOCUMENT = RowFormat((".json", ".traj"), _read_json, is_text=True)
 TABLE = RowFormat((".csv", ".tsv"), _read_table, write_csv, is_text=True)
@@ -261,7 +255,12 @@ FORMATS = (
     LINES,
     DOCUMENT,
     TABLE,
-    RowFormat((".parquet",), _read_binary(read_parquet), write_parquet, signature=b"PAR1"),
+    RowFormat(
+        (".parquet",),
+        lambda file, about: read_parquet(file, about.name, about.header),
+        write_parquet,
+        signature=b"PAR1",
+    ),
     RowFormat(
         (".xlsx",),
         lambda file, about: read_workbook(file, about.name, about.is_text, about.header),

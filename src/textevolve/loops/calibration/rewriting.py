@@ -245,7 +245,8 @@ def worst_first(outcomes: Sequence[TrialOutcome]) -> list[TrialOutcome]:
     Raises:
         AnswerError: there is none; the message has the reason.
     """
-    shown = [outcome for outcome in outcomes if outcome.tells_writers]
+    # Those that have a score, were cut, or broke off after steps that say how far they came.
+    shown = [each for each in outcomes if each.score is not None or each.is_unfinished]
     if not shown:
         reason = next((o.failure.reason for o in outcomes if o.failure), "nothing was tried")
         raise AnswerError(f"no output could be scored ({reason})")

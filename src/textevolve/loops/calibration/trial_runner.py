@@ -463,12 +463,6 @@ class TrialOutcome:
         return 0.0 if isinstance(self.result, OutputFailure) else None
 
     @property
-    def tells_writers(self) -> bool:
-        """Tell whether a writer is shown this outcome: it has a score, was cut, or broke off after
-        steps of a program that say how far it came."""
-        return self.score is not None or self.is_unfinished
-
-    @property
     def is_unfinished(self) -> bool:
         """Tell whether the output has no score for a reason that another template may remove."""
         is_broken = isinstance(self.result, Failure) and bool(self.trace)

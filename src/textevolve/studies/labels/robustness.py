@@ -20,7 +20,7 @@ from textevolve.bench.card import (
     ask_all,
     explain_card,
     find_winner,
-    load_cases,
+    parse_cases,
     plan_questions,
     shipped_cases,
     sum_up_card,
@@ -31,6 +31,7 @@ from textevolve.judges.judge import Judge
 from textevolve.mappings import drop_empty, read_fields
 from textevolve.report import wording
 from textevolve.report.blocks import Column, Estimate, Note, Report, Section, Table
+from textevolve.rows import read_text
 from textevolve.rows.writing import plain
 from textevolve.runs.study import Asks, Row, Study, StudySpec, json_decoder, record_status
 from textevolve.spec import option
@@ -69,7 +70,8 @@ class RobustnessSpec(StudySpec):
 
 
 def read_cases(spec: RobustnessSpec) -> Iterator[Case]:
-    yield from map(as_case, shipped_cases() if spec.cases is None else load_cases(spec.cases))
+    own = spec.cases
+    yield from map(as_case, shipped_cases() if own is None else parse_cases(read_text(own), own))
 
 
 def as_case(card_case: CardCase) -> Case:
