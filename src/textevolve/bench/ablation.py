@@ -41,7 +41,6 @@ from textevolve.evaluation import (
     select_failure,
     sum_usage,
 )
-from textevolve.frozen import frozen
 from textevolve.judges.cascade import certainty_of
 from textevolve.llm.meter import Tab, sum_calls
 from textevolve.statistics.comparisons import ALPHA, items_needed
@@ -59,7 +58,7 @@ MINIMUM_EFFECT = 0.05  # the default for the smallest gain in accuracy that matt
 PayoffAnswer = Literal["pays", "does not pay", "cannot be told"]
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Payoff:
     """The comparison of a debate with a cheaper judge, its rival.
 
@@ -211,7 +210,7 @@ def describe_payoff(payoff: Payoff, names: Mapping[str, str]) -> str:
 # complete debate the second. `escalation.py` selects the threshold.
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class CreditedVerdict:
     """A judge's outcome for one item: the credit of its verdict (agreement with people, from 0 to
     1; NaN without a complete verdict or a label), its usage (None if the judge failed before any
@@ -222,7 +221,7 @@ class CreditedVerdict:
     failure: Failure | None = None
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class TwiceJudged:
     """The verdicts of both judges on one item in one order of its candidates.
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain, combinations
 
 import numpy as np
@@ -30,7 +31,6 @@ from textevolve.bench.items import (
 from textevolve.bench.verdicts import ItemOutcome, Verdict, count_asked, gather_outcomes
 from textevolve.errors import InputError
 from textevolve.evaluation import Usage, sum_usage
-from textevolve.frozen import frozen
 from textevolve.mappings import map_values
 from textevolve.statistics.agreement import (
     alpha_of,
@@ -56,7 +56,7 @@ from textevolve.statistics.intervals import (
 from textevolve.statistics.strata import Strata, stratified_mean, weigh_items
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Position:
     """The effect of the order of candidates on a judge's choices (position bias).
 
@@ -72,7 +72,7 @@ class Position:
     first: float
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Spending:
     """The average calls, tokens, seconds and cost of judging one item, over all orders and samples.
     `cost`: US dollars, None if unknown; `seconds`: the models' time."""
@@ -83,7 +83,7 @@ class Spending:
     cost: float | None
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class PassFigures:
     """The agreement of a judge's verdicts (pass or fail) on single responses with people's.
 
@@ -100,7 +100,7 @@ class PassFigures:
     recall: Statistic
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Confusion:
     """The numbers of single responses by the label of people (`good` or `bad`, a pass or a
     failure) and the verdict of a judge."""
@@ -113,7 +113,7 @@ class Confusion:
     bad_missing: int
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class ResponseFigures:
     """A judge's figures on single responses.
 
@@ -134,7 +134,7 @@ class ResponseFigures:
     confusion: Confusion
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class PeopleFigures:
     """The labels of single responses.
 
@@ -152,7 +152,7 @@ class PeopleFigures:
     alpha: Statistic
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class JudgeSummary:
     """The figures of one judge.
 
@@ -190,7 +190,7 @@ class JudgeSummary:
     responses: ResponseFigures | None = None
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class LengthRule:
     """The best answers that a look at the length of the texts gives: nobody reads them for it.
 
@@ -205,7 +205,7 @@ class LengthRule:
     credits: tuple[float, ...]
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class JudgeComparison:
     """The comparison of two judges on the items that both covered and people labelled.
 
@@ -233,7 +233,7 @@ class JudgeComparison:
     items_needed: float
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class AgreementSummary:
     """The agreement of all judges with people.
 
@@ -298,7 +298,7 @@ def best_probabilities(log_odds: Sequence[float]) -> tuple[float, ...]:
 REASONS = 5
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Sampling:
     """How the items were drawn, for means over them: with equal probability, or in strata.
 
@@ -400,7 +400,7 @@ def summarise(
     )
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Consistency:
     """The agreement of a judge with itself on items that it judged several times.
 
@@ -557,7 +557,7 @@ def validate_threshold(
     return passed
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class _Measure:
     """The computation of one judge's figures; `outcomes` are parallel to `items`."""
 

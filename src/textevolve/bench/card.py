@@ -43,7 +43,6 @@ from textevolve.evaluation import (
     attempt,
     check_results,
 )
-from textevolve.frozen import frozen
 from textevolve.json_texts import is_array, is_object
 from textevolve.llm.meter import DistinctCalls, Tab
 from textevolve.mappings import drop_none
@@ -166,7 +165,7 @@ def parse_cases(text: str, source: str) -> tuple[CardCase, ...]:
     return tuple(cases.values())
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class CardQuestion:
     """One question to the judge: a case in one order, with or without its attack. `seed`: None
     means the judge's own seed."""
@@ -197,7 +196,7 @@ class CardQuestion:
         return Case(self.case.input, texts, self.key, drop_none({"seed": self.seed}))
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class CardAnswer:
     """The judge's scores in [0, 1] for the good and the bad response. `odds`: the log-odds of the
     good response minus those of the bad one, which separates scores that are both near 0 or 1; None
@@ -208,7 +207,7 @@ class CardAnswer:
     odds: float | None = None
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class CardRefusal:
     """The outcome of a case that the judge does not accept, which counts neither as a fault nor as
     a failed call."""
@@ -220,7 +219,7 @@ class CardRefusal:
 CardOutcome: TypeAlias = CardAnswer | CardRefusal | Failure
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class CardJudgement:
     """The outcome of a question, with its usage. `position`: the number of the question in the
     run."""
@@ -335,7 +334,7 @@ OF_CONTROLS = "control-rises"  # the name of the rate at which harmless addition
 End: TypeAlias = Literal["low", "high"]
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Rate:
     """The share of cases in which an event occurred, with a 95 % Wilson interval.
 
@@ -360,7 +359,7 @@ class Rate:
     coverage: float | None
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Check:
     """The rates of one family of cases, such as position bias. `cases`: the number of cases of the
     family."""
@@ -472,7 +471,7 @@ def _wins(pair: Sequence[CardAnswer]) -> bool | None:
     return find_winner(pair) < 0 if pair else None
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class _Family:
     """The definition of the check on one family of cases.
 

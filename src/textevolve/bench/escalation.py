@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
-from textevolve.frozen import frozen
 from textevolve.statistics.comparisons import difference_interval
 from textevolve.statistics.intervals import (
     TIE,
@@ -53,7 +53,7 @@ SHARE_AT_FIRST = 1 / 3  # of all items, decided at the first threshold: fewer ma
 _HALVINGS = 60
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Point:
     """The figures of escalation at one threshold.
 
@@ -78,7 +78,7 @@ class Point:
     cost: float = math.nan
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Step:
     """The test of one threshold. Among the `items` that the first judge would decide, `errors` are
     wrong. With the required confidence the true share of errors is at most `bound`."""
@@ -89,7 +89,7 @@ class Step:
     bound: float
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class ThresholdSelection:
     """The result of the selection of a threshold.
 

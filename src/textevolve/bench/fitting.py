@@ -32,7 +32,6 @@ from textevolve.bench.escalation import (
 from textevolve.bench.items import Item, blind_credits, label_credit
 from textevolve.bench.verdicts import Verdict, gather_outcomes
 from textevolve.errors import InputError
-from textevolve.frozen import frozen
 from textevolve.judges.fitted import FittedFile, FittedSignal, FittedThreshold
 from textevolve.judges.plain import LOOK
 from textevolve.llm.model import text_hash
@@ -223,7 +222,7 @@ def gather_signals(
     )
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class LabelRows:
     """The rows of a regression: for pairs two candidates of an item, `first` minus `second`; for
     single responses a text alone, with `second` None.
@@ -287,7 +286,7 @@ UNPENALISED = 1e-6
 """The ridge strength of the intercept, which is hardly penalised."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Combination:
     """A weighted sum of standardised signals, the utility of a text: ((values - means) / scales) @
     weights + intercept. For pairs the intercept is 0."""
@@ -333,7 +332,7 @@ def choose_ridge(data: LabelledSignals, items: Mask, seed: int) -> float:
     return RIDGES[int(np.flatnonzero(losses <= losses.min() + TIE)[-1])]
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class CrossValidation:
     """The result of a cross-validation. `utilities`: the utility of each text by weights that were
     fitted without its question, shape (texts,). `loss`: the sum of the log-losses; `ridges`: the
@@ -385,7 +384,7 @@ SCORES = tuple(step / 100 for step in range(101))
 CERTAINTIES = SCORES[50:]
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class FittedSignalFigures:
     """The figures of one signal in a fitted judge.
 
@@ -405,7 +404,7 @@ class FittedSignalFigures:
     log_odds: bool
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Fit:
     """A fitted judge with its cross-validated figures.
 

@@ -15,7 +15,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
@@ -26,7 +26,6 @@ from pydantic import Field, TypeAdapter, ValidationError
 from textevolve.bench.labels import ANNOTATOR, LABEL, SHOWN, LabelReading, person_of, read_good
 from textevolve.errors import InputError
 from textevolve.evaluation import GROUP, Case
-from textevolve.frozen import frozen
 from textevolve.json_texts import is_array, is_object, parse_printed, parse_text
 from textevolve.ledger import log
 from textevolve.mappings import map_values
@@ -46,7 +45,7 @@ _NUMBERED = re.compile(r"candidate[_ ]?(\d+)$")
 _NUMBERS = TypeAdapter(list[Annotated[float, Field(strict=True, allow_inf_nan=False)]])
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Item:
     """An input with its candidates and people's labels.
 
@@ -265,7 +264,7 @@ def hash_text(text: str) -> bytes:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class _ItemRow:
     """A row that is read as an item: its position, its number, how the columns of the file were
     read so far, and how its labels are read."""

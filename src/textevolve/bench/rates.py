@@ -15,7 +15,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from textevolve.evaluation import Result
-from textevolve.frozen import frozen
 from textevolve.statistics.intervals import (
     LEVEL,
     TIE,
@@ -32,7 +31,7 @@ from textevolve.statistics.intervals import (
 )
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class PoweredMean:
     """The mean of people's verdicts over all texts, estimated from a few labels and the judge's
     verdicts on many texts.

@@ -11,7 +11,7 @@ import math
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Literal, get_args
 
@@ -32,7 +32,6 @@ from textevolve.evaluation import (
     empty_default,
     reaches,
 )
-from textevolve.frozen import frozen
 from textevolve.judges.opening import has_log_odds, ranks_of
 from textevolve.llm.meter import DistinctCalls, Tab
 from textevolve.mappings import map_values
@@ -48,7 +47,7 @@ View = tuple[str, Callable[[Evaluation], Evaluation]]
 further, virtual judge, such as the first round of a debate."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Verdict:
     """A judge's verdict on the candidates of an item, in one order and one sample.
 
@@ -79,7 +78,7 @@ class Verdict:
     passed: bool | None = None
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class ItemOutcome:
     """A judge's outcome for an item, averaged over samples and orders.
 
@@ -157,7 +156,7 @@ def orders_of(item: Item, orders: Literal["both", "given"]) -> tuple[TextOrder, 
     return ORDERS if orders == "both" and not item.is_single else ORDERS[:1]
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class ItemQuestion:
     """One question to a judge: an item, with its candidates in one order, in one sample."""
 

@@ -34,7 +34,6 @@ from textevolve.agents.resources import StoredAgent
 from textevolve.errors import AnswerError, InputError
 from textevolve.evaluation import empty_default
 from textevolve.events import Listener, silence
-from textevolve.frozen import frozen
 from textevolve.llm.mapreduce import SMALLEST_BUDGET, compress
 from textevolve.llm.model import Message, Request, text_hash
 from textevolve.llm.providers import CONTEXT, context_of
@@ -129,7 +128,7 @@ class ChatRequest:
     seed: int | None = None
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class ChatPlan:
     """The agent, models and session of a chat, looked up before any model call.
 
@@ -443,7 +442,7 @@ def _format_time(seconds: float) -> str:
     return datetime.datetime.fromtimestamp(seconds, datetime.UTC).isoformat(timespec="seconds")
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class StoredKeeper(SessionKeeper):
     """A keeper that stores the messages of a chat in the sessions of its agent and user."""
 

@@ -18,7 +18,6 @@ from textevolve.agents.chat import CHAT_SOURCE, learned_messages
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import InputError, NotFoundError
 from textevolve.events import Listener, silence
-from textevolve.frozen import frozen
 from textevolve.json_texts import is_sequence
 from textevolve.ledger import log
 from textevolve.llm.embeddings import embed_texts
@@ -56,7 +55,7 @@ FEWEST_WORDS = 4
 also a part of texts that have nothing to do with it."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class SourceMessage:
     """The message of a stored chat from which a memory was made. `position`: its number in the
     chat, from 1; None if it is not known."""

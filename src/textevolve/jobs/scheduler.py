@@ -13,10 +13,10 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from contextlib import aclosing, suppress
+from dataclasses import dataclass
 
 from textevolve.engine.local import cancel
 from textevolve.errors import StoreError, TextEvolveError, describe_error, public_message
-from textevolve.frozen import frozen
 from textevolve.jobs.job_spec import next_due, read_job
 from textevolve.report import wording
 from textevolve.runs import driver
@@ -41,7 +41,7 @@ RENEWALS = 4
 """The number of renewals within the duration of a lease."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class JobDesk:
     """The settings and stores with which a scheduler runs jobs.
 
@@ -57,7 +57,7 @@ class JobDesk:
     announce: Callable[[str], None]
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class JobOutcome:
     """The outcome of a job's run: its status, and a detail such as the reason of a failure."""
 

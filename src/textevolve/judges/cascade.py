@@ -29,7 +29,6 @@ from textevolve.evaluation import (
     select_skipped,
     sum_usage,
 )
-from textevolve.frozen import frozen
 from textevolve.judges.context import CaseOptions, Judgement
 from textevolve.judges.judge import (
     CombinedJudge,
@@ -140,7 +139,7 @@ def read_cascade(text: str, begins_judge: Callable[[str], bool]) -> tuple[str, s
     return (below, *next(fits, pairs[0]))
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Cascade:
     """A judge that calls `first`, and calls `second` if the certainty of `first` is less than
     `below`, or if `first` fails. If a limit of the run forbade a call of `first`, `second` is not

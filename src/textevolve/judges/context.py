@@ -30,7 +30,6 @@ from textevolve.evaluation import (
     share_scored,
     sum_usage,
 )
-from textevolve.frozen import frozen
 from textevolve.judges.judge import AskingJudge, Judge, judge_option
 from textevolve.judges.opening import Judges
 from textevolve.llm.decisions import Answer, Question, decide, predicate
@@ -136,7 +135,7 @@ class StrictAnswer(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Judgement:
     """A judge's outcome for one case: a result or a failure for each candidate, in the case's
     order.
@@ -158,7 +157,7 @@ class Judgement:
     feedback: Any = ()
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class AnswerOdds:
     """The log-odds of the answers to questions about one text, in the order of the questions.
     `emulated`: whether a chat model stood in for a decision model; None if no typed questions were

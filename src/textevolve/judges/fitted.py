@@ -32,7 +32,6 @@ from textevolve.evaluation import (
     reaches,
     share_scored,
 )
-from textevolve.frozen import frozen
 from textevolve.json_texts import is_object
 from textevolve.judges.context import CaseOptions, Judgement
 from textevolve.judges.judge import Judge, describe_parts, judge, judge_argument, parse_judge
@@ -227,7 +226,7 @@ SignalValues: TypeAlias = Sequence[float | Failure]
 failure where it has none."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class FittedJudge:
     """A judge that calls several judges (its signals), and adds their values with the fitted
     weights to a utility.

@@ -18,7 +18,6 @@ from pydantic import Field, create_model
 
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, EvaluationResult
-from textevolve.frozen import frozen
 from textevolve.json_texts import write_text
 from textevolve.judges.context import (
     LOOKING_PROMPTS,
@@ -99,7 +98,7 @@ class InvestigatorJudge(ModelJudge):
         return context.judgement(outcomes, criteria=criteria)
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class RecordPart:
     """A part of what is looked into. `title`: its kind, and the name of a called tool."""
 

@@ -25,7 +25,6 @@ from textevolve.evaluation import (
     select_skipped,
 )
 from textevolve.events import Listener, silence
-from textevolve.frozen import frozen
 from textevolve.judges.judge import Judge
 from textevolve.llm.model import Model
 from textevolve.loops.attempt import as_evaluator
@@ -35,7 +34,7 @@ from textevolve.spans import NO_SPAN, Span, span
 from textevolve.user_code import FirstResults, UserCodeError
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Judges:
     """Opens the judges of one run. `model`: the model of judges that name none. `objects`: the
     user's own evaluators by name. `today`: the date in the prompts of debates, as YYYY-MM-DD; None:

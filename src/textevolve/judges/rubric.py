@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 
 from textevolve.errors import InputError
-from textevolve.frozen import frozen
 from textevolve.json_texts import parse_printed
 from textevolve.llm.decisions import Question, predicate, score
 from textevolve.spec import suggest
@@ -22,7 +22,7 @@ from textevolve.texts.shipped import list_shipped, read_shipped
 _COMMENT = re.compile(r"^[^\S\n]*<!--(.*?)-->[^\S\n]*\n?", re.DOTALL | re.MULTILINE)
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Rubric:
     """A shipped rubric. `about`: the lines of its comment. `text`: the criteria that a judge sees.
     `source`: the whole file."""
@@ -106,7 +106,7 @@ _MARKUP = re.compile(r"#{1,6}\s|\||`{3}|\W*$")
 """A line that is a heading, a row of a table, a fence or a rule of Markdown."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Criterion:
     """One line of a rubric: a statement or a question about a response. `levels`: the possible
     answers, the lowest first; empty if the answer is yes or no."""

@@ -23,7 +23,6 @@ from pydantic import Field
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import AnswerError
 from textevolve.evaluation import EvaluationResult, reject_candidate_images
-from textevolve.frozen import frozen
 from textevolve.judges.context import (
     AnswerOdds,
     DecidedJudge,
@@ -52,7 +51,7 @@ CLEAR = 0.5
 of parts that reach it."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class StatementCheck:
     """A check of a text by its parts. `question`: the yes / no question about each part. `part`:
     the word for a part in prompts. `shown`: the other texts that the prompt shows. `answer`: the

@@ -10,11 +10,11 @@ from __future__ import annotations
 import hashlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from textevolve.errors import InputError
 from textevolve.evaluation import check_text
-from textevolve.frozen import frozen
 from textevolve.mappings import drop_none
 from textevolve.spec import Frozen, option
 from textevolve.statistics.agreement import krippendorff_alpha
@@ -58,7 +58,7 @@ class TaskSpec(Frozen):
         return tuple(map(str, range(len(self.questions[0].levels))))
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class LabelItem:
     """A text, or a pair of texts, to be labelled, with its input.
 
@@ -83,7 +83,7 @@ class LabelItem:
     stratum: tuple[str, int] | None = None
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class PersonLabel:
     """The label that one person gave an item.
 
@@ -104,7 +104,7 @@ class PersonLabel:
     created: float = 0.0
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class StoredTask:
     """A task in the store. `positions`: the number of its items; `done`: the number of items that
     each person has labelled."""
@@ -208,7 +208,7 @@ def describe_answer(spec: TaskSpec, answer: str) -> str:
 # A skipped item counts as missing data, not as an answer.
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class LabellerFigures:
     """The number of items that one person has labelled, and the number skipped."""
 
@@ -217,7 +217,7 @@ class LabellerFigures:
     skipped: int
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class PeopleAgreement:
     """The agreement of people on the items of a task.
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager
+from dataclasses import dataclass
 from difflib import SequenceMatcher
 from random import Random
 from typing import Any, Literal, Protocol, cast
@@ -30,7 +31,6 @@ from textevolve.evaluation import (
     select_skipped,
 )
 from textevolve.events import Listener, StepStarted
-from textevolve.frozen import frozen
 from textevolve.json_texts import is_mapping, is_sequence
 from textevolve.llm.decisions import probability, softmax
 from textevolve.llm.model import Response
@@ -66,7 +66,7 @@ def draw_by_score(scores: Mapping[int, float], number: int, generator: Random) -
     return drawn
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Attempt:
     """One text that a loop generated, and its judgement. `iteration`: its number, from 1. `output`:
     None if none was generated. `evaluation`: the result, or the failure of generating or judging

@@ -18,13 +18,12 @@ import re
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, TypeAlias
 
 from textevolve.errors import InputError
 from textevolve.evaluation import SPENT, Case, as_number
-from textevolve.frozen import frozen
 from textevolve.json_texts import (
     as_array,
     as_object,
@@ -65,7 +64,7 @@ MOST_OPENINGS = 1000
 minutes."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class CheckKind:
     """A kind of check, as `checks.yaml` describes it."""
 

@@ -33,7 +33,6 @@ from textevolve.evaluation import (
     select_skipped,
 )
 from textevolve.events import Listener, StepFinished, StepStarted, silence
-from textevolve.frozen import frozen
 from textevolve.llm.meter import UsageMeter
 from textevolve.llm.model import Model, text_request
 from textevolve.llm.prompts import draw_nonce, fenced, load_template, number_lines, sanitize
@@ -65,7 +64,7 @@ REMARKS_SHOWN = 12
 """The maximum number of remarks that a refinement gets."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Sample:
     """One output for an input, with its judgement; `text` is None if none was generated. `remarks`:
     the changes that the judge wants. `usage`: of generating and judging."""
@@ -202,7 +201,7 @@ class InnovationPlan(Frozen):
         return self
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class InnovationContext:
     """The context of an innovation. `model`: writes outputs and refines inputs. `evaluator`: judges
     outputs. `concurrency`: the number of outputs drawn at once. `time_limit`: in seconds; None: no
@@ -215,7 +214,7 @@ class InnovationContext:
     listener: Listener = silence
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class RefinedInput(Attempt):
     """A refined input with the judgement of its outputs. `samples`: the outputs that it was tuned
     on; empty if it was not judged."""
@@ -223,7 +222,7 @@ class RefinedInput(Attempt):
     samples: tuple[Sample, ...] = ()
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Innovation:
     """The result of an innovation. `input`: the user's own. `attempts`: the inputs in order, the
     user's first. `before`, `after`: newly drawn outputs of the first and the best input; empty if

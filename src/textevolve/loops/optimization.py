@@ -44,7 +44,6 @@ from textevolve.evaluation import (
     sum_usage,
 )
 from textevolve.events import Listener, StepFinished, silence
-from textevolve.frozen import frozen
 from textevolve.llm.meter import UsageMeter
 from textevolve.llm.model import Model, draw_sample, request_key, text_request
 from textevolve.llm.prompts import Template, draw_nonce, fenced, load_template, number_lines
@@ -313,7 +312,7 @@ class OptimizationPlan(Stopping):
     )
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class OptimizationContext:
     """The context of an optimisation. `second_judge`: a control whose scores the loop does not use.
     `time_limit`: of the whole loop in seconds, after which a call in flight is abandoned; None: no
@@ -576,7 +575,7 @@ def _explain(status: StopReason, attempts: Sequence[Attempt], stopping: Stopping
     )
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class StepImprover:
     """A function that improves the answers of a chain's steps. `judges`: the judges by the names of
     the steps to improve; other steps stay unchanged. `case`: the case that events name."""

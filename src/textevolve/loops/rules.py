@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
@@ -36,7 +36,6 @@ from textevolve.evaluation import (
     reject_candidate_images,
     sum_usage,
 )
-from textevolve.frozen import frozen
 from textevolve.json_texts import as_array, as_object, write_text
 from textevolve.llm.prompts import count_tokens
 from textevolve.loops.attempt import instructions_of
@@ -67,7 +66,7 @@ from textevolve.texts.yaml_lines import build_at, line_of, parse_yaml
 from textevolve.user_code import count_required, digest_code, load_function
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class RuleFinding:
     """The result of a rule for a text. `score`: in [0, 1]. `instructions`: the changes to make;
     empty if the rule holds. `verdict`: whether it holds; None: if the score is 1."""
@@ -85,7 +84,7 @@ RULE_HOLDS = RuleFinding(1.0)
 """The result of a rule that the text follows."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class CheckedCase:
     """A case with the answers of judges that were asked about its texts, so that a rule needs no
     call of its own. `answers`: by the key of a rule and the text."""
@@ -528,7 +527,7 @@ Ask: TypeAlias = Callable[["OutputCheck", str, Case], Awaitable[Evaluation]]
 """A function that has the judge of a check judge a text of a case, alone."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Rules:
     """A judge that applies all rules to each candidate. score = their weighted mean; passed = the
     score reaches the threshold and every gate holds; feedback = one line with an instruction for
@@ -621,7 +620,7 @@ class Rules:
         )
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Hybrid:
     """A judge that applies rules first, and calls another judge for the candidates that pass every
     gate.

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal
 
-from textevolve.frozen import frozen
 from textevolve.memory.record import MemoryMatch, MemoryRecord
 from textevolve.memory.sameness import (
     adds_details,
@@ -34,7 +34,7 @@ _DEPENDENT = re.compile(
 )
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class AuditFinding:
     """A memory to look at. `other`: the memory that it repeats or may contradict, or the closed one
     that it rests on. `forget`: whether nothing is lost if it is forgotten."""

@@ -10,10 +10,10 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from textevolve.errors import AnswerError
-from textevolve.frozen import frozen
 from textevolve.llm.model import Model, text_hash, text_request
 from textevolve.llm.prompts import CHARACTERS_A_TOKEN, count_tokens, draw_nonce, fenced, sanitize
 from textevolve.llm.structured import require_text
@@ -39,7 +39,7 @@ BETWEEN = " > "
 """The separator between the titles of a heading path."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Heading:
     """A heading of a document. `start` and `end`: its position in the text. `level`: 1 for the
     highest."""
@@ -50,7 +50,7 @@ class Heading:
     title: str
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Chunk:
     """A piece of a document, with the white space around it. `headings`: the titles above it, the
     highest first. `position`: the number of the chunk in its document, from 1."""
@@ -191,7 +191,7 @@ class ReadingPlan(Frozen):
     seed: int = option(0, "The seed of retold chunks; another seed may give other texts.")
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class StoredChunk:
     """A stored memory that was created from a document. `id`: the memory's. `source`: the document
     with the path of headings. `role`: the point of view from which it was retold; empty if it has
@@ -208,7 +208,7 @@ ChunkAction: TypeAlias = Literal["add", "keep", "replace", "close"]
 or a memory is closed, because its chunk is gone."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class ChunkStep:
     """The action for a chunk, or for a memory whose chunk is gone (`close`). `memory`: the id of
     the memory that is kept, replaced or closed; empty if one is added."""
@@ -218,7 +218,7 @@ class ChunkStep:
     memory: str = ""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class RetoldChunk:
     """The text of the memory for a chunk. `role`: the point of view from which a model retold it;
     empty for the document's words. `failure`: the reason why it has the document's words although a

@@ -22,7 +22,6 @@ from pydantic import BaseModel, Field, create_model
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import AnswerError, CapabilityError, RejectedError
 from textevolve.evaluation import Failure, empty_default
-from textevolve.frozen import frozen
 from textevolve.llm.catalogue import least_similarity
 from textevolve.llm.decisions import Question, decide, predicate
 from textevolve.llm.model import Message, Model, Request
@@ -97,7 +96,7 @@ a larger margin finds hardly any change (docs/measurements.md). `KNOWN_LEAST`: t
 a note counts as known whose first word may be a new name."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class ComparedNote:
     """A note to compare with others. `since`: the time from which it holds, in seconds since 1970;
     None if unknown."""
@@ -276,7 +275,7 @@ _REASONS = {"update": "the earlier memory is no longer true", "merge": "it adds 
 """The reasons that are stored if the model gives none."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class NearMemory:
     """A text that a point was compared with. `id`: of the memory; empty for a point of the same
     dialogue. `similarity`: the cosine of both embeddings; None if unknown."""
@@ -286,7 +285,7 @@ class NearMemory:
     similarity: float | None = None
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class PointDecision:
     """The decision on a point, and its reason. `by`: whether a rule or the model decided, or
     neither could (`fallback`: the point is added). `near`: the texts with which it was compared.
@@ -303,7 +302,7 @@ class PointDecision:
     id: str = ""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Ground:
     """The store, embedder, model, collection and settings with which memories are created.
     `writes`: whether memories are stored; False to decide only. `unwritten`: the drafts that would
@@ -343,7 +342,7 @@ def drafts_of(outcomes: Sequence[Outcome]) -> list[MemoryDraft]:
     return [draft for _, draft in outcomes if draft is not None]
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class NearNote:
     """A memory, or a draft of the same dialogue, that is similar to a point. `trust`: in [0, 1].
     `since`: the time from which it holds; None if unknown. `draft`: None for a stored memory."""
@@ -544,7 +543,7 @@ async def _put_in_place(
     return MemoryDraft(decision, vector, trust, earlier=replaced.draft)
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class CreatedMemories:
     """The result of a dialogue. `decisions`: in the order of its points; for a repeated dialogue,
     read back from its memories, without the dropped points. `applied`: the change of the
@@ -603,7 +602,7 @@ async def create_memories(
         return created
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Start:
     """The point at which reading a dialogue starts. `key`: the key of the dialogue's changes.
     `done_turns`: the number of turns that were processed before. `applied`: the stored result if

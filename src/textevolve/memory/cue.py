@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
-
-from textevolve.frozen import frozen
 
 if TYPE_CHECKING:
     from textevolve.memory.recall_settings import RecallSettings
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Memory:
     """A memory as recalled for an input. `source`: its origin as a text. `score`: its relevance,
     higher is better; None if it was not ranked. `parts`: the parts of the score (relevance,
@@ -31,7 +29,7 @@ class Memory:
     created: float | None = None
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Cue:
     """The query of a recall: the agent a, the input x, the candidate texts y to be judged, the
     history xi.

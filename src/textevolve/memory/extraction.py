@@ -8,6 +8,7 @@ and none of its points is stored. `creation.py` stores the points.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, time
 from functools import cache
 from itertools import pairwise
@@ -19,7 +20,6 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import InputError, TooLongError
 from textevolve.evaluation import mend_text
-from textevolve.frozen import frozen
 from textevolve.llm.model import Message, Model, Request
 from textevolve.llm.prompts import draw_nonce, fence, load_template, sanitize
 from textevolve.llm.structured import UnusableAnswer, ask_structured
@@ -151,7 +151,7 @@ TURN_IMPORTANCE = 0.1
 _QUESTION_MARKS = ("?", "？", "؟")
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class DialoguePoint:
     """A fact from a dialogue that may be remembered. `turn`: the number of the turn that states it,
     from 1; None if no turn clearly does, and then `trust` is that of the least trusted speaker in
@@ -178,7 +178,7 @@ class DialoguePoint:
     question: str = ""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class DialoguePiece:
     """A turn of a dialogue, or a part of a long turn. `turn`: the number of the turn, from 1.
     `time`: its time in the zone of its speaker; None if unknown."""
@@ -189,7 +189,7 @@ class DialoguePiece:
     time: datetime | None
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Window:
     """A part of a dialogue that is read in one call. `pieces`: the turns from which points are
     extracted. `earlier`: the last turns before them, which are shown as context."""
@@ -485,7 +485,7 @@ def _with_date(text: str, turn: str) -> str:
     return f"{text.rstrip('.')} ({dates[0]})."
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class _Match:
     """The sentence of a piece that shares most with a fact. `weight`: the sum of the weights of the
     words that both have, `claim`: without names and numbers; `evidence`: their number, names and

@@ -10,12 +10,12 @@ untrusted data, so prompts show them between marks.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model
 
-from textevolve.frozen import frozen
 from textevolve.llm.model import Model, text_request
 from textevolve.llm.prompts import (
     Template,
@@ -159,7 +159,7 @@ class IntegrationPlan(Frozen):
     seed: int = option(0, "The seed of the model's answers; another seed may give other insights.")
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Insight:
     """An insight from memories. `cites`: ids of the memories that the model cites for it. `trust`:
     the lowest trust of these, and of other memories that are the only source of a name or number in
@@ -171,7 +171,7 @@ class Insight:
     trust: float = 1.0
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class RefusedInsight:
     """A rejected insight of a model, and the reason."""
 
@@ -179,7 +179,7 @@ class RefusedInsight:
     reason: str
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class DrawnInsights:
     """The insights that a model draws for one question, and those that were rejected."""
 
@@ -187,7 +187,7 @@ class DrawnInsights:
     refused: tuple[RefusedInsight, ...] = ()
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class DecidedInsight:
     """The decision on an insight, and its reason: add it, let it supersede an existing one, or drop
     it, because it is known already. `other`: the id of the memory that a superseding insight

@@ -9,13 +9,12 @@ store lacks are computed when they are needed. Searches and scores of candidates
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import FatalModelError, InputError, SettingsError
-from textevolve.frozen import frozen
 from textevolve.ledger import log
 from textevolve.llm.catalogue import embedder_of
 from textevolve.llm.embeddings import (
@@ -54,7 +53,7 @@ LATE_SHARE = 0.3
 """The weight of the first order beside that of a cross-encoder."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class MemoryModels:
     """The models that find memories; to be called like an `Embed`.
 

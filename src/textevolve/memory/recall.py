@@ -11,13 +11,12 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from time import time
 from typing import TypeAlias
 
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import InputError
-from textevolve.frozen import frozen
 from textevolve.llm.embeddings import PackedTokens
 from textevolve.llm.prompts import CHARACTERS_A_TOKEN, count_tokens
 from textevolve.memory.cue import Cue, Memory
@@ -55,7 +54,7 @@ much as the input, since their claims are to be checked, and the input may conta
 for (`benchmarks/recall_cue.py`)."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class CueQuery:
     """A text to search for. `weight`: of the similarities and the ranks that it gives."""
 
@@ -171,7 +170,7 @@ Summarize: TypeAlias = Callable[[Sequence[str], int], Awaitable[str]]
 """A function that summarises texts in one text of at most so many tokens."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Recalled:
     """The recalled memories, best first, a summary last, and counts: `considered`: all candidates;
     `below`: candidates with too low a score; `over_limit`, `over_budget`: omitted because of the
@@ -190,7 +189,7 @@ class Recalled:
         return sum(count_tokens(memory.text) for memory in self.memories)
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class RecallSource:
     """A collection to recall from. `version`: an earlier version; None: the current one."""
 
@@ -319,7 +318,7 @@ async def _recall_from(
     return await _keep_budget(chosen, counted, settings, summarize)
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class _Candidate:
     """A memory that a search found. `relevance` can only be compared within one embedder;
     `keywords`, the sum of its reciprocal ranks in the keyword searches, with all others. `digits`:

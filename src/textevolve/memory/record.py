@@ -20,12 +20,11 @@ from pydantic import BeforeValidator, WithJsonSchema, model_validator
 
 from textevolve.errors import InputError
 from textevolve.evaluation import check_text
-from textevolve.frozen import frozen
 from textevolve.spec import Frozen, Several, Share, option
 from textevolve.texts.dates import read_moment
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class DialogueTurn:
     """One message of a dialogue. `role`: its speaker. `timestamp`: its time as the data write it;
     empty if missing."""
@@ -66,7 +65,7 @@ Vector: TypeAlias = npt.NDArray[np.float32]
 """An embedding, normalised to the length 1."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Collection:
     """A named set of memories of one kind, whose embeddings come from one model.
 
@@ -91,7 +90,7 @@ class Collection:
         return f"{self.namespace}/{self.name}"
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Origin:
     """The source of a memory. `source`: a chat, a file, a run. `turn`: the number of the turn in
     it, from 1; None if unknown. `author`: who said or wrote it. `trust`: how far the source is
@@ -103,7 +102,7 @@ class Origin:
     trust: float = 1.0
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Relation:
     """An edge of the graph of the entities that memories mention."""
 
@@ -112,7 +111,7 @@ class Relation:
     object: str
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Entity:
     """A person or thing that the current memories of a collection mention. `memories`: their ids,
     oldest first. `neighbours`: the other entities in these memories, each with the number of
@@ -123,7 +122,7 @@ class Entity:
     neighbours: Mapping[str, int]
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class TokenVectors:
     """The vectors of a memory's tokens, packed as in `llm.embeddings`. `model`: the spec of the
     model that made them."""
@@ -197,14 +196,14 @@ class MemoryRecord:
     user: str = ""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Add:
     """Store a new memory."""
 
     memory: NewMemory
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Supersede:
     """Store a memory that supersedes others: one memory for an update, several for a merge.
 
@@ -218,7 +217,7 @@ class Supersede:
     positions: tuple[int, ...] = ()
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Forget:
     """Close a memory. `erase`: its text, embedding and index entries are deleted, too, from all
     versions; only its id and its place in the history stay."""
@@ -230,7 +229,7 @@ class Forget:
 Change: TypeAlias = Add | Supersede | Forget
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class ChangeSource:
     """The source of changes. A collection applies the changes of one `key` only once: `key` is a
     hash of the dialogue, document or run; `label` names it for people. `user`: the user to whom the
@@ -245,7 +244,7 @@ class ChangeSource:
     base: int | None = None
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Applied:
     """The result of changes. `ids`: the ids of the stored memories, one for each `Add` and
     `Supersede`, in order. `base`: the version of the collection before the changes, `version`:
@@ -293,7 +292,7 @@ class MemoryQuery:
     token_model: str = ""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class MemoryMatch:
     """A memory that a search found. Ranks count from 1, None if that search did not find the
     memory. `similarity`: the cosine of its embedding and the query's, in [-1, 1]. `tokens`: the

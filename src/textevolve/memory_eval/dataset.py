@@ -10,7 +10,7 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain, count, pairwise, zip_longest
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias
@@ -26,7 +26,6 @@ from pydantic import (
 )
 
 from textevolve.errors import InputError
-from textevolve.frozen import frozen
 from textevolve.json_texts import as_array, as_object, is_array, is_object, parse_printed
 from textevolve.llm.model import text_hash
 from textevolve.llm.refusals import one_line
@@ -109,7 +108,7 @@ def _named(name: str) -> Any:
     return Field(alias=name)
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class MemoryPoint:
     """A fact of a session that the system must remember or, if it is from `interference`, must not
     store.
@@ -131,7 +130,7 @@ class MemoryPoint:
     search_seconds: Annotated[_Milliseconds | None, _named("search_duration_ms")] = None
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class MemoryQuestion:
     """A question that is asked after its session. `answer`: the expected answer. `evidence`: the
     memories from which it follows. `recorded_answer`: the answer of a recorded system, and
@@ -159,7 +158,7 @@ def _read_points(value: Any) -> Any:
     return points
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Session:
     """One dialogue of a user. `points`: the memories that are expected from it. `is_generated_qa`:
     the session is fed to the system, but not scored.
@@ -202,7 +201,7 @@ def _read_sessions(value: Any) -> Any:
     return sessions
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class User:
     """A user: one line of a data set. `line`: its number, from 1; `sha256`: the hash of what the
     line holds."""
@@ -214,7 +213,7 @@ class User:
     sha256: str = ""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Malformed:
     """An invalid line of a data set, which is reported and skipped."""
 

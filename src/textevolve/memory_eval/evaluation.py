@@ -17,7 +17,6 @@ from typing import Any, Literal, TypeAlias, TypeVar
 import numpy as np
 
 from textevolve.evaluation import Failure, Result, Usage, empty_default
-from textevolve.frozen import frozen
 from textevolve.mappings import map_values, read_fields
 from textevolve.memory_eval.dataset import LOCOMO_TYPES, Malformed
 from textevolve.memory_eval.judging import (
@@ -208,7 +207,7 @@ SIDE_METRICS: Mapping[Side, Mapping[str, Task]] = {
 """The metrics of each grouping."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class MetricEstimate:
     """A share in [0, 1], with the ends of its 95 % interval.
 
@@ -224,7 +223,7 @@ class MetricEstimate:
     of: float | None = None
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class MetricPair:
     """One metric over all subjects, and over the subjects with a verdict."""
 
@@ -232,7 +231,7 @@ class MetricPair:
     valid: MetricEstimate
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Coverage:
     """Counts of a task's subjects: asked = valid + failed; `skipped` were not asked."""
 
@@ -251,7 +250,7 @@ class Coverage:
         return self.valid / total if total else None
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Minutes:
     """The minutes that a system took; None if unknown. `total`: adding and searching together, as
     published."""
@@ -265,7 +264,7 @@ class Minutes:
         return sum(seconds) if seconds else None
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class MemoryMetrics:
     """The metrics of an evaluation. `overall`: by the names in `METRICS`; `by_type`: by memory
     type, then the names in `TYPE_METRICS`; types without points are left out. `by_question_type`:
@@ -426,7 +425,7 @@ TEXT_KEPT = 20_000
 """The maximum number of characters of a text in a record; the journal stores the whole text."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Scope:
     """The size of an evaluation: the numbers of users and sessions. `not_measured`: the reasons why
     tasks are not measured. `run`: the id of the run."""
@@ -437,7 +436,7 @@ class Scope:
     run: str = ""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class SessionTimes:
     """The record of a session that the system has processed. `judgements`: the number of judgements
     to make. `adding`, `searching`: the seconds that the system took; None if unknown. `stopped`:

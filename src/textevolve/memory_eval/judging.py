@@ -27,7 +27,6 @@ from textevolve.evaluation import (
     mend_text,
     select_failure,
 )
-from textevolve.frozen import frozen
 from textevolve.llm.meter import UsageMeter
 from textevolve.llm.model import Message, Model, Request, Response, text_hash, text_request
 from textevolve.llm.prompts import (
@@ -64,7 +63,7 @@ LABELS: Mapping[Task, tuple[Label, ...]] = {
 """The possible labels of each task."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Subject:
     """One unit to judge, with all texts that the judge sees, by name:
 
@@ -92,7 +91,7 @@ class Subject:
     failure: Failure | None = None
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class MemoryVerdict:
     """The verdict of a judge on a subject. `included`: only for accuracy, whether all content of
     the memory is in the expected memories; otherwise None."""
@@ -102,7 +101,7 @@ class MemoryVerdict:
     included: bool | None = None
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class MemoryJudgement:
     """A subject with its verdict or the failure that prevented it; a failure never counts as a
     label."""

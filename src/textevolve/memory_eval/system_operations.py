@@ -25,7 +25,6 @@ from textevolve.errors import (
     SettingsError,
 )
 from textevolve.evaluation import Failure, Usage, empty_default
-from textevolve.frozen import frozen
 from textevolve.llm.model import Journal, Message, Model, Request, Response, request_key
 from textevolve.llm.refusals import one_line
 from textevolve.memory_eval.dataset import (
@@ -52,7 +51,7 @@ FoundMemories: TypeAlias = tuple[str, ...] | Failure
 """The memories that a system extracted or retrieved, or the failure that prevented it."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Unanswered:
     """A question that a model has yet to answer from the memories that the system retrieved."""
 

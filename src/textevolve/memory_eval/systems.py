@@ -12,19 +12,18 @@ import threading
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from queue import SimpleQueue
 from typing import Any, Protocol, TypeVar, cast
 
 from textevolve.errors import AnswerError, InputError, UnavailableError
 from textevolve.evaluation import mend_text
-from textevolve.frozen import frozen
 from textevolve.json_texts import is_mapping
 from textevolve.memory_eval.dataset import DialogueTurn, User, write_turn
 from textevolve.user_code import call_function, call_plain, is_async
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Capabilities:
     """The features of a system. A task that needs a missing feature is not measured, never zero.
 

@@ -22,14 +22,13 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, TypeAlias
 
 from textevolve.errors import InputError, SettingsError, describe_error
 from textevolve.evaluation import EvaluationResult, Failure
-from textevolve.frozen import frozen
 from textevolve.json_texts import is_array, is_object, parse_printed, write_text
 from textevolve.mappings import map_values
 from textevolve.metrics.plain import (
@@ -79,7 +78,7 @@ ARGUMENTS = re.compile(r"([^=:~*?{]+)([=:~])(.+)", re.DOTALL)
 some of the arguments, or a colon with the file of a schema."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class TrajectoryMetric:
     """A metric that scores the trajectory of a row. It passes only with a score of 1.
 
@@ -266,7 +265,7 @@ def list_calls(trajectory: Trajectory, column: str = "tool_calls") -> Sequence[T
     return calls
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class AnswerMetric:
     """A metric for labels that may be a list of accepted answers, of which the best one counts. An
     output that is a list itself is compared with the whole list, too.
@@ -310,7 +309,7 @@ GRADED_AT_ONCE = 10_000
 scored in a thread."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class ShippedMetric:
     """A built-in metric.
 
@@ -445,7 +444,7 @@ async def grade_output(
     return grade(metric, output, label, passes, row)
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Grader:
     """A metric as a run uses it: its first results decide whether the run continues."""
 

@@ -11,6 +11,7 @@ import inspect
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from types import FunctionType, MethodType
 from typing import Any, ClassVar, TypeAlias, cast
@@ -25,7 +26,6 @@ from textevolve.evaluation import (
     reaches,
     read_parts,
 )
-from textevolve.frozen import frozen
 from textevolve.json_texts import is_object, is_sequence
 from textevolve.rows import read_text
 from textevolve.texts.numbers import read_number
@@ -280,7 +280,7 @@ def _contained_text(label: Any) -> str:
     return expected
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class PatternMetric:
     """A metric that checks whether a pattern matches anywhere in the output. `pattern`: a regular
     expression, in which `{label}` is replaced by the row's label. `blocks`: always True, since the
@@ -408,7 +408,7 @@ def _read_tolerance(text: str) -> tuple[float, float]:
     return (0.0, number / 100) if text.endswith("%") else (number, 0.0)
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class SchemaMetric:
     """A metric that checks whether the whole output is JSON that follows a schema; the feedback
     lists the violations. `blocks`: whether the schema has patterns; their search may take seconds

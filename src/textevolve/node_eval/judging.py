@@ -28,7 +28,6 @@ from textevolve.evaluation import (
     check_case,
     empty_default,
 )
-from textevolve.frozen import frozen
 from textevolve.json_texts import as_array, is_mapping, write_text
 from textevolve.node_eval.evaluators import (
     NO_INPUT,
@@ -58,7 +57,7 @@ FAULTS_KEPT = 100
 """The maximum number of faults that are kept with their reason."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Episode:
     """One recorded run of an agent: its id, and the history of its nodes."""
 
@@ -117,7 +116,7 @@ class Reading:
 # agents while they run.
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class PlacedNode:
     """A node with its place in a recording. `episode`: the id of its episode, a recorded run.
     `step`: the number of its superstep, from 0. `place`: its number among the episode's nodes, from

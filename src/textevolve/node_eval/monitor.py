@@ -15,14 +15,13 @@ import inspect
 from asyncio import CancelledError
 from collections.abc import Callable, Generator, Hashable, Iterable, Mapping
 from contextlib import contextmanager
-from dataclasses import is_dataclass
+from dataclasses import dataclass, is_dataclass
 from time import perf_counter, time
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 from uuid import uuid4
 
 from textevolve.errors import InputError
 from textevolve.evaluation import empty_default
-from textevolve.frozen import frozen
 from textevolve.node_eval.background import Background, Plan, close_first, evaluating, is_slow, log
 from textevolve.node_eval.evaluators import (
     ERROR_KEPT,
@@ -100,7 +99,7 @@ class LiveNode:
             self._monitor.fail(self.node, error, tokens=self.tokens)
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class NodeScope:
     """A decorator of functions of every kind; also a context manager around a block of code."""
 

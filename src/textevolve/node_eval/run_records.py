@@ -14,12 +14,11 @@ from types import FrameType, MappingProxyType
 from typing import Any, Generic, TypeVar, cast
 
 from textevolve.evaluation import EvaluationResult, Failure, empty_default, select_scored
-from textevolve.frozen import frozen
 from textevolve.node_eval.evaluators import NodeEvaluator
 from textevolve.node_eval.history import History, HistoryItem, copy_item
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class NodeRun:
     """The run of an agent to which a node belongs. `thread_id`: the conversation, as LangGraph
     calls it; None without one."""
@@ -180,7 +179,7 @@ class OpenNode:
     job: EvaluationJob | None = None
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Feedback:
     """The evaluators' results for a node. `node`: its name. `results`: the results so far by the
     evaluator's name. `error`: the error of the node itself; None if it ended well. `run_id`: the

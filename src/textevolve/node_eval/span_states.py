@@ -11,10 +11,9 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeAlias
 
-from textevolve.frozen import frozen
 from textevolve.json_texts import CONTAINERS, as_array, as_object, is_mapping, is_object, parse_text
 from textevolve.mappings import drop_empty, first_of, map_values
 from textevolve.messages import (
@@ -49,7 +48,7 @@ ADDRESSES = ("url", "uri", "image_url", "image", "audio", "video", "file", "file
 """The keys that may hold the address of a medium."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class SpanMessage:
     """One message of a span. `content` is None if no content was recorded, or none can be read.
     `calls`: its tool calls as recorded. `thought`: what was thought before it. `name`: that of its
@@ -409,7 +408,7 @@ MARKS = {
 only these operations have."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Span:
     """A span of a trace. Times are nanoseconds since 1970, 0 if they were not recorded. `status`:
     the message of a failed span; None for a span that did not fail."""

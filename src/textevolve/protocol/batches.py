@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from pydantic import AliasPath, BaseModel, Field, StringConstraints
 
-from textevolve.frozen import frozen
 from textevolve.protocol.chat import CHATS, encode
 from textevolve.protocol.contents import READABLE, KnownCount, KnownText
 
@@ -27,7 +27,7 @@ it is still running."""
 # Requests and results
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class AnsweredLine:
     """The answer to one request of a batch job.
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -25,7 +26,6 @@ from pydantic import (
 )
 from pydantic_core import PydanticSerializationError, to_json
 
-from textevolve.frozen import frozen
 from textevolve.json_texts import as_array, is_array, is_object, parse_text, write_text
 from textevolve.protocol.contents import (
     FILTERED,
@@ -566,7 +566,7 @@ def read_completion(raw: bytes) -> Completion:
     return read_loosely(Completion.model_validate_json, raw)
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class ChatReply:
     """The answer of a model in a chat.
 

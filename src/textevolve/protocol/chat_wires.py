@@ -11,20 +11,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from pydantic_core import from_json, to_json
 
 from textevolve.evaluation import empty_default
-from textevolve.frozen import frozen
 from textevolve.json_texts import as_array, as_object, is_array, is_object, parse_text
 from textevolve.mappings import drop_none, map_values, pick
 from textevolve.protocol.chat import CHATS, Completion, CompletionChunk, JsonObject, read_completion
 from textevolve.protocol.contents import LENGTH, answer_ending, read_loosely
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class ChatWire:
     """A protocol for chats. `write`, `list_events` and `read_event` are None for chat completions.
 

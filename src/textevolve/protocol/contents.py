@@ -12,6 +12,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 from pydantic import (
@@ -27,13 +28,12 @@ from pydantic_core.core_schema import with_default_schema
 
 from textevolve.errors import InputError
 from textevolve.evaluation import Usage, mend_text
-from textevolve.frozen import frozen
 from textevolve.messages import split_thought
 
 Role = Literal["system", "user", "assistant", "tool"]
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class ToolCall:
     """An assistant's call of a tool. `arguments`: JSON as the model wrote it, not validated."""
 
@@ -42,7 +42,7 @@ class ToolCall:
     arguments: str
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Message:
     """A chat message.
 
@@ -65,7 +65,7 @@ class Message:
         return "".join(self.parts)
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class TokenLogprobs:
     """A token of an answer with its natural log-probability. `top`: the most probable tokens at its
     place, with their log-probabilities."""
@@ -221,7 +221,7 @@ SUM_TOLERANCE = 0.02
 """The largest difference from 1 of the sum of probabilities that an endpoint rounded."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Option:
     """An option of a question. `value`: its name in the answer. `description`: when the option
     applies; may be empty."""
@@ -234,7 +234,7 @@ class Option:
         return f"{self.value}: {self.description}" if self.description else self.value
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Question:
     """A typed question.
 
@@ -288,7 +288,7 @@ def score(name: str, instructions: str, levels: Sequence[str]) -> Question:
     )
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Answer:
     """The answer to a question. `probabilities`: one for each option, in the question's order;
     their sum is 1."""

@@ -11,12 +11,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from difflib import SequenceMatcher
 from itertools import islice
 from typing import Literal, TypeAlias
 
 from textevolve.evaluation import empty_default
-from textevolve.frozen import frozen
 from textevolve.report import wording
 from textevolve.report.wording import DASH, count, number, shorten
 
@@ -30,7 +30,7 @@ Format: TypeAlias = Literal[
 Tone: TypeAlias = Literal["", "good", "bad", "warning", "dim", "strong"]
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Estimate:
     """A figure with the ends of its interval, in the unit of the figure."""
 
@@ -43,7 +43,7 @@ class Estimate:
 Cell: TypeAlias = str | int | float | bool | Estimate | None
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Column:
     """The heading and format of a table column. `digits`: decimals; None means the format's default
     (number 2, percentage 1, score 1). `most`: the top of the scale of a score."""
@@ -54,7 +54,7 @@ class Column:
     most: float = 1.0
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Table:
     """A table. The first column contains the labels of the rows.
 
@@ -89,7 +89,7 @@ class Table:
         return f"{f'{mark} {self.star}. ' if self.best else ''}{self.note}".strip()
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Branch:
     """A node of a tree.
 
@@ -111,7 +111,7 @@ class Branch:
     details: Sequence[Block] = ()
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Tree:
     """A tree, which may have several roots. `most`: the number of branches from which on a terminal
     and Markdown leave out the others; None: all are shown."""
@@ -126,7 +126,7 @@ class Tree:
         return any(branch.span for _, branch in walk(self.roots))
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Diff:
     """Two versions of a text; renderers show what was deleted and inserted."""
 
@@ -135,7 +135,7 @@ class Diff:
     after: str
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Utterance:
     """One speaker's contribution to a debate.
 
@@ -152,7 +152,7 @@ class Utterance:
     failure: str = ""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Transcript:
     """The contributions of a debate in their order."""
 
@@ -160,7 +160,7 @@ class Transcript:
     utterances: Sequence[Utterance]
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Plot:
     """Figures over the places of an axis as lines, or as bars, which pages draw as inline SVG.
     Formats without pictures only count plots.
@@ -183,7 +183,7 @@ class Plot:
     links: Sequence[str] = ()
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Texts:
     """Several complete texts, each with its heading."""
 
@@ -191,7 +191,7 @@ class Texts:
     texts: Sequence[tuple[str, str]]
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Note:
     """A sentence or a paragraph in a report."""
 
@@ -199,7 +199,7 @@ class Note:
     tone: Tone = ""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Section:
     """Blocks below a heading.
 
@@ -218,7 +218,7 @@ class Section:
     is_long: bool = False
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Entry:
     """A variant's output for one row of a matrix: a text or a failure, with its scores and reasons.
 
@@ -246,7 +246,7 @@ TOOL_CALLS = "tool calls"
 """The fact with the tool calls of an entry, which pages show with its output."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class MatrixRow:
     """One row of a matrix: its id, its input, and an entry for each variant (None if it is
     missing).
@@ -283,7 +283,7 @@ class MatrixRow:
         return " · ".join(filter(None, self.columns.values())) or self.input
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Matrix:
     """A table of rows of data and variants (columns). `rows` may be a generator over a run of any
     size, which a renderer reads once, in its order. A reader of the page may sort the rows by the
@@ -305,7 +305,7 @@ PlainBlock: TypeAlias = Table | Tree | Diff | Transcript | Texts | Note | Plot
 Block: TypeAlias = PlainBlock | Matrix | Section
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Report:
     """A report: its title, its conclusion in one sentence, its blocks, and facts about its basis by
     their names.
@@ -626,7 +626,7 @@ CONTEXT = 240
 _PIECE = re.compile(r"\n+|[^\S\n]+|\S+[^\S\n]*")
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Piece:
     """A run of words in the difference of two texts. `kind`: whether they are in both texts
     (`same`), only in the first (`removed`), or only in the second (`added`); `gap` stands for

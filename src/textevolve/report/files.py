@@ -10,12 +10,12 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Literal
 from xml.etree.ElementTree import Element, SubElement, tostring
 
 from textevolve.errors import InputError
-from textevolve.frozen import frozen
 from textevolve.mappings import map_values
 from textevolve.system import replacing
 
@@ -75,7 +75,7 @@ def _standard_output() -> Generator[IO[bytes]]:
 _ILLEGAL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class JUnitCase:
     """One test case. `outcome`: `failure` means that it was judged and is not good enough, `error`
     that it could not be judged. `message`: the reason in one line; `text`: the judged text."""
@@ -87,7 +87,7 @@ class JUnitCase:
     text: str = ""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class JUnitSuite:
     """A suite of test cases. `cases` is called for each of two passes; the first pass counts the
     cases."""

@@ -28,7 +28,6 @@ from textevolve.evaluation import (
     Case,
     empty_default,
 )
-from textevolve.frozen import frozen
 from textevolve.images import IMAGES_PER_CASE, Pictures
 from textevolve.json_texts import as_array, as_object, is_mapping, pack_value, write_text
 from textevolve.mappings import drop_none, omit, pick
@@ -87,7 +86,7 @@ CaseLike: TypeAlias = Case | Mapping[str, Any] | tuple[str, Iterable[str]]
 ReadChecks: TypeAlias = Callable[[Any, Mapping[str, Any], str], Mapping[str, Any] | None]
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class RowReading:
     """The options for reading cases from rows.
 

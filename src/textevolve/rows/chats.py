@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from textevolve.errors import InputError
-from textevolve.frozen import frozen
 from textevolve.images import Pictures
 from textevolve.json_texts import parse_text, write_text
 from textevolve.messages import (
@@ -37,7 +37,7 @@ _SPEAKERS = {
 }
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class ChatTurn:
     """The content of one message. `speaker`: User, Assistant, System, Tool, `Tool (NAME)` if the
     message names the tool, or `Other (ROLE)`. `text`: its text, which names other parts, such as

@@ -14,7 +14,6 @@ from typing import Any
 
 from textevolve.errors import InputError
 from textevolve.evaluation import SPAN_IDS, empty_default
-from textevolve.frozen import frozen
 from textevolve.images import Pictures
 from textevolve.json_texts import (
     as_array,
@@ -105,7 +104,7 @@ _LETTERS = ("a", "b")
 """The names of the two texts of a pair in labelled data."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Roles:
     """The columns of a row by role, under their names in the data.
 

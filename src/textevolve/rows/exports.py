@@ -11,11 +11,11 @@ import itertools
 import logging
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from textevolve.errors import InputError
-from textevolve.frozen import frozen
 from textevolve.json_texts import as_array, find_path, parse_printed
 from textevolve.mappings import drop_empty, first_of, omit
 from textevolve.messages import fields_of, is_message
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 # Exports that are rows already, but with the texts in nested fields. Another one is a line here.
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class KnownExport:
     """The export of another program.
 
@@ -191,7 +191,7 @@ LogLine: TypeAlias = Mapping[str, Any]
 """A line of a log: the values of its fields."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class SessionLog:
     """The log of a program that writes an object for each event of a session.
 

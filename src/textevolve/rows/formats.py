@@ -16,12 +16,11 @@ import zipfile
 import zlib
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, cast
 
 from textevolve.errors import InputError, plural
-from textevolve.frozen import frozen
 from textevolve.json_texts import as_array, as_object, is_array
 from textevolve.reach import allowed_path
 from textevolve.rows.chats import read_chat
@@ -53,7 +52,7 @@ from textevolve.rows.tables import (
 from textevolve.rows.writing import RowSource, RowWriter, write_csv, write_lines, write_parquet
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class RowFile:
     """A file of rows that is being read.
 
@@ -72,7 +71,7 @@ class RowFile:
     header: Header
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class RowFormat:
     """A format of files of rows.
 

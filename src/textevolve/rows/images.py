@@ -11,11 +11,11 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 from urllib.parse import unquote, urlsplit
 
 from textevolve.errors import InputError, SettingsError, shorten_error
-from textevolve.frozen import frozen
 from textevolve.images import IMAGE_LIMIT, IMAGES_PER_CASE, image_url, open_image
 from textevolve.json_texts import is_sequence
 from textevolve.ledger import log
@@ -39,7 +39,7 @@ _NAME = re.compile(r"hf:([\w.-]+(?:/[\w.-]+)?)(?:/([^:\s]+))?(?::([\w.\-\[\]]+))
 _CONVERTED = re.compile(r"(?:(?P<config>[^/]+)/)(?:partial-)?(?P<split>[^/]+)/\d+\.parquet")
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class HubSet:
     """The data set that a text `hf:OWNER/NAME[/CONFIG][:SPLIT]` names; omitted parts are empty."""
 

@@ -11,10 +11,10 @@ import re
 import sys
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import IO, Any
 
 from textevolve.errors import InputError
-from textevolve.frozen import frozen
 from textevolve.json_texts import parse_printed
 from textevolve.ledger import log
 from textevolve.rows.columns import names_column
@@ -75,7 +75,7 @@ _FLOAT = re.compile(r"-?[0-9]+(\.[0-9]+)?(e[-+]?[0-9]+)?", re.IGNORECASE)
 _WHOLE_CELL = re.compile(r'(?:^|[,;\t"])-?[0-9]{1,15}\.0(?=$|[,;\t"\r\n])')
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class _CsvFile:
     """A CSV file that can be read several times.
 

@@ -9,9 +9,9 @@ that a chat is written again with its tokens, costs and times.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from textevolve.frozen import frozen
 from textevolve.json_texts import as_array, as_object, is_array, is_object, write_text
 from textevolve.ledger import leave_out
 from textevolve.mappings import drop_empty, drop_none, omit, pick
@@ -35,7 +35,7 @@ ENVIRONMENT = "environment"
 _SOURCES = {ASSISTANT: "agent", USER: "user"}
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class TrajectoryStep:
     """A step of a trajectory.
 

@@ -20,7 +20,6 @@ from fastapi import Depends, Request
 
 from textevolve.errors import StoreError
 from textevolve.evaluation import empty_default
-from textevolve.frozen import frozen
 from textevolve.server.errors import ApiError, log
 from textevolve.store import keys as stored_keys
 from textevolve.store.keys import (
@@ -37,7 +36,7 @@ from textevolve.store.repository import Store
 NO_LIMITS = KeyLimits()
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Caller:
     """The authenticated sender of a request, with its rights.
 
@@ -195,7 +194,7 @@ class Identities:
         return self._known[name][1]
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Sender:
     """Who sent a request, and how that is known.
 

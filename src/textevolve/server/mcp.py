@@ -26,7 +26,6 @@ from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, Streamable
 
 import textevolve
 from textevolve.errors import InputError
-from textevolve.frozen import frozen
 from textevolve.json_texts import is_array, is_object, parse_text, write_text
 from textevolve.mappings import drop_none, omit, pick
 from textevolve.remote.wire import StudyStatus, WireLimits
@@ -153,7 +152,7 @@ class SearchArguments(MemorySearch):
     collection: str = option(description="The name of the collection.")
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class McpCall:
     """A call of a tool.
 

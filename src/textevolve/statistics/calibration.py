@@ -8,12 +8,12 @@ statistic is NaN.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from textevolve.errors import InputError
-from textevolve.frozen import frozen
 from textevolve.statistics.intervals import (
     DRAWS,
     UNIT,
@@ -116,7 +116,7 @@ BINS = 10  # the default for the largest number of bins
 LEAST_IN_BIN = 10
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class ReliabilityBin:
     """A bin of `count` similar probabilities from `low` to `high`: their mean (`probability`), and
     the share of their events that occurred (`observed`), with a Wilson interval by group."""
@@ -128,7 +128,7 @@ class ReliabilityBin:
     observed: Statistic
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Calibration:
     """The calibration figures of `items` pairs of probability and outcome, with 95 % intervals by
     group.

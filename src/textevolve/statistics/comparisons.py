@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from itertools import combinations
 from statistics import NormalDist
 from typing import Any
@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from textevolve.errors import InputError
-from textevolve.frozen import frozen
 from textevolve.mappings import read_fields
 from textevolve.statistics.intervals import (
     DRAWS,
@@ -51,7 +50,7 @@ FIRST_SHARE = 0.2
 _TINY = 1e-12
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class LookOutcome:
     """The result of one look at the data so far. `p`: the probability, if there is no gain, of
     acceptance at an earlier look or of a sum at least as large at this one. `accepted`: whether p
@@ -173,7 +172,7 @@ _BLOCK = 4096  # sign patterns held at once,
 _CELLS = 4_000_000  # and signs
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class PairedTest:
     """The result of a paired test. `p`: the two-sided p-value. `items`: the number of items that
     both sides have; on `first` of them the first side is better, on `second` the second. `exact`:
@@ -407,7 +406,7 @@ def _count_as_far(sums: Array, values: Array, patterns: Iterator[NDArray[Any]]) 
     return sum(int((np.abs(total - 2 * (flips @ values)) >= reach).sum()) for flips in patterns)
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class PairedDifference:
     """The comparison of two lists of scores over the same `items`.
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
 from typing import TypeAlias
@@ -15,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from textevolve.errors import InputError
-from textevolve.frozen import frozen
 
 # The resamples of groups on which all resampling intervals are based.
 
@@ -66,7 +66,7 @@ _GREATEST_BET = 0.999  # the share of the capital that one item may cost
 _SERIES_UP_TO = 200
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Interval:
     """A confidence interval. If it cannot be computed, both ends are NaN, and `reason` has the
     reason."""
@@ -91,7 +91,7 @@ TOO_FEW = "too few groups for an interval"
 _NONE = Interval(reason="no item")
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Statistic:
     """A figure with its interval; the figure is NaN if it is missing."""
 

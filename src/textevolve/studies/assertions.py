@@ -28,7 +28,6 @@ from textevolve.evaluation import (
     empty_default,
     reaches,
 )
-from textevolve.frozen import frozen
 from textevolve.judges.context import judge_prompts
 from textevolve.judges.judge import parse_judge, require_absolute
 from textevolve.loops.rules import take_checks
@@ -49,7 +48,7 @@ class AssertionsSpec(StudySpec):
     kind: ClassVar[str] = "assertions"
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Demand:
     """The judge of an assertion's text, and the score that the text must reach.
 
@@ -71,7 +70,7 @@ class Demand:
     given: EvaluationResult | None = None
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Assertion:
     """A judged assertion: a case whose only candidate is the text, what the text must reach, and
     the judge's result."""

@@ -17,7 +17,6 @@ from pydantic_core import to_jsonable_python
 from textevolve.engine.local import stream
 from textevolve.errors import BudgetError, FatalModelError, InputError, ModelError
 from textevolve.evaluation import Case, Failure, Result, Usage, empty_default, error_of, failure_of
-from textevolve.frozen import frozen
 from textevolve.llm.chains.chain import check_templates
 from textevolve.llm.chains.chat_template import unwrap_messages, value_text
 from textevolve.llm.chains.scope import StepTrace, TraceRecorder
@@ -62,7 +61,7 @@ class ChainSpec(MappedSpec):
     )
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class ChainRun:
     """The result of a chain on one row.
 

@@ -6,7 +6,7 @@ It is `compare` with the models as the variants, and adds the size of each file 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,7 +14,6 @@ from typing import Any, ClassVar
 from pydantic import model_validator
 
 from textevolve.errors import InputError
-from textevolve.frozen import frozen
 from textevolve.llm.catalogue import PROVIDER, locate
 from textevolve.llm.providers import known_providers, resolve
 from textevolve.reach import is_confined
@@ -89,7 +88,7 @@ def _full_name(name: str, settings: Settings) -> str:
     return f"{PROVIDER}/{name}"
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class QuantFigures:
     """The size and speed of a model: the `bytes` of its file, and the tokens it generates per
     second (`speed`); None if unknown."""

@@ -9,14 +9,13 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, TypeAlias
 
 from pydantic import TypeAdapter, ValidationError, field_validator, model_validator
 
 from textevolve.errors import InputError
-from textevolve.frozen import frozen
 from textevolve.images import named_images
 from textevolve.json_texts import is_mapping, is_object, is_sequence
 from textevolve.judges.judge import Judge, SeveralJudges, parse_judge, require_absolute
@@ -487,7 +486,7 @@ def _check_scorers(spec: CompareSpec) -> None:
         )
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Variant:
     """A compared variant, which has one source of outputs: a `prompt` with a `model`, a `column` of
     existing outputs, a `chain` by its name, or a `target` (an application that is called)."""

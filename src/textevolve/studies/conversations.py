@@ -7,7 +7,7 @@ simulated user of a row, the grades of each turn, and the figures by turn.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain, pairwise
 from statistics import fmean
@@ -16,7 +16,6 @@ from typing import Any
 from textevolve.agents.simulated_user import SimulatedUser
 from textevolve.errors import InputError
 from textevolve.evaluation import Failure, check_text, empty_default
-from textevolve.frozen import frozen
 from textevolve.ledger import log
 from textevolve.llm.model import Message
 from textevolve.mappings import omit
@@ -38,7 +37,7 @@ USER_COLUMNS = (TURNS, "goal", "persona", "stop")
 """The columns that describe the user of a conversation."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Grade:
     """The grade of an output by one metric or judge. `score`: in [0, 1]; None if it is missing,
     with the reason in `failure`. `passed`: the verdict, if there is one."""
@@ -52,7 +51,7 @@ class Grade:
         return Row("", case=case, score=self.score, passed=self.passed, cluster=cluster)
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class ConversationTurn:
     """One turn of a conversation: the `user`'s message, the `answer`, and the answer's `grades` by
     the name of each metric and judge that grades turns."""

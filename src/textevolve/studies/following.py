@@ -17,7 +17,6 @@ from typing import TypeAlias
 
 from textevolve.errors import InputError
 from textevolve.evaluation import Usage
-from textevolve.frozen import frozen
 from textevolve.node_eval.following import Look, TraceFolder
 from textevolve.runs import driver
 from textevolve.runs.identity import identify_run
@@ -125,7 +124,7 @@ def read_verdicts(records: Iterable[Record]) -> dict[str, TraceVerdict]:
     return verdicts
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class WatchedLook:
     """The result of a look whose traces were judged.
 

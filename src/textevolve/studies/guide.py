@@ -19,7 +19,6 @@ from textevolve.engine.local import gather_bounded
 from textevolve.errors import AnswerError, BudgetError, CallError
 from textevolve.evaluation import Case, Failure, Result, Usage, check_case, failure_of
 from textevolve.events import StepFinished
-from textevolve.frozen import frozen
 from textevolve.judges.opening import describe_limit
 from textevolve.llm.meter import UsageMeter
 from textevolve.llm.model import Request, text_hash, text_request
@@ -129,7 +128,7 @@ def read_profile(spec: GuideSpec, otherwise: str = "general") -> Profile:
     return override(load_profile(spec.profile or otherwise), {**agents, **spec.debate})
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Answer:
     """A final answer, or the reason why there is none."""
 
@@ -137,7 +136,7 @@ class Answer:
     failure: Failure | None = None
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Guided:
     """The result of a guidance. `candidates`: the discussed answers. `transcript`: the discussion.
     `plain`: the answer without the discussion, `guided`: the one with it; None if it was not

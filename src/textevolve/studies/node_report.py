@@ -15,7 +15,6 @@ from pydantic import BaseModel
 
 from textevolve.errors import InputError, MismatchError
 from textevolve.evaluation import Case, EvaluationResult, Failure, Result, select_scored
-from textevolve.frozen import frozen
 from textevolve.json_texts import as_array, as_object
 from textevolve.mappings import read_fields
 from textevolve.node_eval.history import HistoryItem
@@ -37,7 +36,7 @@ from textevolve.runs.study import Row
 # lines of the trace.
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class JudgedNode(PlacedNode):
     """A node with the results of its evaluators. `number`: its position in the run, from 1.
     `unasked`: the reason why a judge has not judged it yet, such as a limit that was reached; empty
@@ -47,7 +46,7 @@ class JudgedNode(PlacedNode):
     unasked: str = ""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class UnusedLine:
     """A line of a trace that could not be read, with the reason. `number`: its position in the run,
     after all nodes; `place`: its position in the file."""

@@ -16,7 +16,6 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model
 from textevolve.debate.profile import Profile, parse_profile
 from textevolve.errors import BudgetError, CallError, InputError
 from textevolve.evaluation import Case, Failure, Result, Usage, error_of, failure_of
-from textevolve.frozen import frozen
 from textevolve.llm.meter import UsageMeter
 from textevolve.llm.model import Request, text_request
 from textevolve.llm.prompts import draw_nonce, fenced, load_template, prompt_versions
@@ -112,7 +111,7 @@ class ProfileSpec(ProfilePlan, StudySpec):
         return self
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class WrittenProfile:
     """The debate's profile that a model wrote. `text`: the profile as YAML. `draft`: the model's
     answer."""

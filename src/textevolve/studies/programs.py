@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from textevolve.errors import AnswerError, InputError
 from textevolve.evaluation import Usage
-from textevolve.frozen import frozen
 from textevolve.json_texts import is_array, is_mapping
 from textevolve.llm.chains.chain import ENDINGS, Chain, PromptSet, load_chain, read_prompts
 from textevolve.llm.chains.chat_template import (
@@ -61,7 +60,7 @@ from textevolve.user_code import (
 from textevolve.wiring import Workbench
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class OpenedProgram:
     """A program whose templates are improved, as a chain.
 

@@ -15,12 +15,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
 
 from textevolve.errors import InputError
 from textevolve.evaluation import CHECKS, LABEL, ROW, Case
-from textevolve.frozen import frozen
 from textevolve.images import Pictures, named_images
 from textevolve.json_texts import pack_value, unpack_value, write_text
 from textevolve.llm.chains.chain import Chain
@@ -42,7 +42,7 @@ ROLES = {"User": "user", ASSISTANT: "assistant", "System": "system"}
 """The role in which a turn is sent, by its speaker."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class RowValues:
     """The values of a row, by who may get them; the module's docstring has the table. `draw`: the
     number of the row among the rows that ask the same question, from 0. `checks`: those that an
@@ -111,7 +111,7 @@ def wants_row(metrics: Iterable[str], objects: Mapping[str, object]) -> bool:
     return False
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class SentChat:
     """A chat in a column, as a prompt sends it: the messages up to the last one that is not the
     assistant's, and the same as text for judges. `is_cut`: the chat ended with an answer, which is

@@ -19,7 +19,6 @@ from pydantic_core import from_json
 from textevolve.debate.profile import Profile, build_profile, load_profile
 from textevolve.errors import AnswerError, InputError
 from textevolve.evaluation import CHECKS, EQUAL_TO, SPENT, Case, Usage, empty_default, mend_text
-from textevolve.frozen import frozen
 from textevolve.json_texts import as_object, find_path, is_array, is_object, write_text
 from textevolve.judges.judge import Judge, parse_judge
 from textevolve.llm.model import Message, Model, Request, Response
@@ -235,7 +234,7 @@ ANSWER_FIELDS = ("answer", "output")
 """The fields of a response that may hold the answer, unless the target names a field."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class TargetAnswer:
     """The answer of a target, read from its response.
 
@@ -413,7 +412,7 @@ def read_target_answer(target: Target, response: Response) -> TargetAnswer:
     )
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class AnswerEvent:
     """An event of a stream, or a whole answer. `kind`: its name, or the type that its data states,
     in lower case; `data`: its data."""

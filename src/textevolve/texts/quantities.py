@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import math
 import unicodedata
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 import regex
 
 from textevolve.errors import InputError
-from textevolve.frozen import frozen
 from textevolve.texts.prose import fold_widths
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Quantity:
     """A number in a text. `value`: 20 for 20 %. `is_percent`: whether a percent sign follows.
     `digits`: its digits as they were written, with commas and dots."""

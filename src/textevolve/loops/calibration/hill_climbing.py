@@ -21,7 +21,6 @@ import regex
 
 from textevolve.errors import InputError
 from textevolve.evaluation import Failure, empty_default
-from textevolve.frozen import frozen
 from textevolve.loops.attempt import StopReason, draw_by_score, stop_if_skipped
 from textevolve.loops.calibration.plan import SearchSpent
 from textevolve.loops.calibration.rewriting import (
@@ -54,7 +53,7 @@ FEWEST_LABELLED = 4
 tried."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Proposal:
     """A proposed new template. `new`: its text, or the failure to write one. `part`: the name of
     the changed template in a program. `shown`: the numbers of the rows that the gate tries first:

@@ -17,7 +17,6 @@ from typing import Literal
 from textevolve.errors import BudgetError, InputError
 from textevolve.evaluation import Evaluator, Result, Usage, empty_default
 from textevolve.events import Listener, silence
-from textevolve.frozen import frozen
 from textevolve.llm.model import Model
 from textevolve.loops.attempt import StopReason
 from textevolve.loops.calibration.rewriting import SHOWN
@@ -185,7 +184,7 @@ class CalibrationPlan(Frozen):
     seed: int = option(0, "The seed of the random choice of rows.", group="Search")
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class CalibrationContext:
     """The models and judges of a search. `generator`: answers the prompts. `editor`: writes
     instructions and templates. `evaluator` or `metric`: gives the scores. `second_judge`: a control
@@ -209,7 +208,7 @@ Stage = Literal["round", "finals"]
 """When templates compete: in a round of the search, or in the finals."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Placing:
     """The result of a template in one selection. `mean`: the mean score; None without scores.
     `scored`: the number of trials with a score, of the `asked` trials. `kept`: whether the template
@@ -223,7 +222,7 @@ class Placing:
     kept: bool
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Node:
     """A template in the tree. `number`: 0 is the original, the only one without a `parent`.
     `round`: the round that added it. `instructions`: those that were applied to the parent.
@@ -254,7 +253,7 @@ class Node:
         return self.placings[-1].mean if self.placings else None
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Gain:
     """A paired comparison of two templates on `items` rows that have both scores, out of `rows`
     that were tried, of at most `planned` rows (0: unknown).

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import accumulate, zip_longest
 from typing import Annotated, Any
@@ -19,7 +19,6 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, create_model
 
 from textevolve.errors import AnswerError
-from textevolve.frozen import frozen
 from textevolve.json_texts import is_array
 from textevolve.llm.model import Message, Model, Request, Response, draw_sample, text_request
 from textevolve.llm.prompts import (
@@ -93,7 +92,7 @@ def prompt(name: str) -> Template:
     return load_template("textevolve.loops", name)
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Rewritten:
     """A new template. `text`: None if there is none. `instructions`: the applied ones. `fault`: the
     reason why the text cannot be used; empty if it can. `note`: a remark on how it was made."""
@@ -104,7 +103,7 @@ class Rewritten:
     note: str = ""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class RewritingRules:
     """The rules for every new text of a template. `seed_template`: the original. `names`: the
     placeholders to keep. `columns`: the columns of the data, which must not become new
@@ -131,7 +130,7 @@ class RewritingRules:
         return ", ".join(spellings[name][0] for name in self.names)
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Editor:
     """The model that rewrites templates. `rules`: for each template of a program by its name.
     `most`: the maximum number of instructions written at once. `shown`: the characters of outcomes

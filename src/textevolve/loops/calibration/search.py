@@ -18,7 +18,6 @@ from typing import Literal, TypeAlias, TypeVar
 
 from textevolve.evaluation import Failure, Usage, empty_default
 from textevolve.events import StepFinished
-from textevolve.frozen import frozen
 from textevolve.llm.meter import UsageMeter
 from textevolve.loops.attempt import StopReason
 from textevolve.loops.calibration.plan import (
@@ -55,7 +54,7 @@ LEAST_COVERED = 0.5
 """The least share of trials with a score with which a template can be chosen."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class ArmStatistics:
     """The trials of one template (arm) in a selection. `scores`: by row number; None for a missing
     score."""

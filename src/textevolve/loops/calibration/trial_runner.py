@@ -34,7 +34,6 @@ from textevolve.evaluation import (
     failure_of,
 )
 from textevolve.events import Listener, StepStarted, silence
-from textevolve.frozen import frozen
 from textevolve.json_texts import pack_value
 from textevolve.llm.chains.scope import PromptUse
 from textevolve.llm.model import Model, Response, text_hash, text_request
@@ -65,7 +64,7 @@ TRAINING_ROWS = 25
 """The number of training rows that is enough for a search, unless there are many more rows."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Example:
     """One row for a template. `values`: the texts by placeholder. `label`: the expected output,
     with which a metric compares; None: none. `row`: all columns of the row, if a metric or a
@@ -85,7 +84,7 @@ class Example:
         return self.values if self.row is None else self.row
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class ProgramNames:
     """The names that a program uses. `inputs`: the columns that it receives; None: all except the
     label. `slots`: the placeholders of each of its templates, by the template's name. `whole`:
@@ -97,7 +96,7 @@ class ProgramNames:
     whole: bool = False
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Material:
     """A template with its data. `names`: its placeholders. `columns`: all columns except the label.
     `training`, `validation`: the rows. `slots`: for a program, the placeholders that each template
@@ -334,7 +333,7 @@ PROMPT = "prompt"
 """The name of the only template of a plain prompt."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Templates:
     """The texts of a program's templates by their names, in the program's order; hashable."""
 
@@ -365,7 +364,7 @@ class Templates:
         return "\n\n".join(f"# {name}\n{text}" for name, text in self.parts)
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class ProgramOutput:
     """A program's output for a row. `trace`: its steps, if the program has any."""
 
@@ -409,7 +408,7 @@ class Program(Protocol):
         ...
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class PromptProgram:
     """A program of one template: the filled template is the whole prompt of one call."""
 
@@ -446,7 +445,7 @@ class OutputFailure(Failure):
     __slots__ = ()
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class TrialOutcome:
     """A template's output for one row, with its judgement. `trace`: the steps that led to the
     output, if the program has any."""

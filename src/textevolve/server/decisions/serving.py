@@ -35,7 +35,6 @@ from textevolve.evaluation import (
     failure_of,
 )
 from textevolve.events import CallFinished, Event
-from textevolve.frozen import frozen
 from textevolve.json_texts import CONTAINERS, is_mapping, parse_text
 from textevolve.judges.judge import Judge
 from textevolve.judges.opening import Judges, keep_whole
@@ -189,7 +188,7 @@ QUESTIONS_AT_ONCE = 8
 """The number of questions of one request that a judge answers at a time."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class DecidingModel:
     """A model as a decider: it answers the questions by `decide`, all in one request."""
 
@@ -199,7 +198,7 @@ class DecidingModel:
         return await decide(self.model, state_text(state), questions)
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class DecidingJudge:
     """A judge as a decider: its scores become the probabilities of answers.
 

@@ -19,6 +19,7 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import AbstractContextManager, aclosing
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
@@ -29,7 +30,6 @@ from starlette.types import Receive, Scope, Send
 
 from textevolve.errors import TextEvolveError
 from textevolve.evaluation import Usage, empty_default
-from textevolve.frozen import frozen
 from textevolve.json_texts import as_array, as_object, is_object
 from textevolve.protocol.chat import (
     DONE,
@@ -280,7 +280,7 @@ async def begun(events: AsyncGenerator[bytes], serving: Serving) -> AsyncGenerat
     return parts()
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class AnswerEnd:
     """The end of an agent's or judge's answer, which follows its pieces of text.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
 
@@ -13,7 +14,6 @@ from jinja2 import Environment
 from markupsafe import Markup
 
 import textevolve
-from textevolve.frozen import frozen
 from textevolve.images import image_facts
 from textevolve.report import wording
 from textevolve.report.blocks import Block, describe_entry, first_text, main_score, shade
@@ -40,7 +40,7 @@ TITLES = {
 }
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Page:
     """One page of a long list.
 

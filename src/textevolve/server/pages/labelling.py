@@ -9,6 +9,7 @@ id, no variant, no score.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Annotated
 from urllib.parse import quote, unquote
 
@@ -16,7 +17,6 @@ from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import RedirectResponse
 
 from textevolve.errors import InputError, NotFoundError
-from textevolve.frozen import frozen
 from textevolve.labelling.tasks import (
     LabelItem,
     PersonLabel,
@@ -41,7 +41,7 @@ COOKIE_SECONDS = 365 * 86_400
 SEE_OTHER = 303
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Desk:
     """A labelling task as one person works on it.
 

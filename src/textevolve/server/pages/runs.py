@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import date, datetime, time, timedelta
 from itertools import islice
 from typing import Annotated, Any, Literal
@@ -27,7 +27,6 @@ from textevolve.errors import (
     TextEvolveError,
     public_message,
 )
-from textevolve.frozen import frozen
 from textevolve.json_texts import is_object
 from textevolve.llm.model import Request as ModelRequest
 from textevolve.report import wording
@@ -97,7 +96,7 @@ LEAST_INPUT = 8
 in many prompts."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class OpenedRun:
     """A run that a page shows.
 
@@ -280,7 +279,7 @@ def _details(row: MatrixRow, heads: Sequence[str]) -> list[Block]:
     return blocks
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class ShownCall:
     """A model call in a list of calls.
 
@@ -463,7 +462,7 @@ def show_comparison(
     )
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class PairedCase:
     """A case that two runs scored differently.
 

@@ -33,7 +33,6 @@ from textevolve.errors import (
 )
 from textevolve.evaluation import empty_default
 from textevolve.events import CallFinished, Event
-from textevolve.frozen import frozen
 from textevolve.images import decode_base64
 from textevolve.llm.catalogue import PROVIDER, SUFFIX
 from textevolve.llm.providers import known_providers
@@ -64,7 +63,7 @@ MOST_BYTES = 8 * 2**30
 """The most bytes of all files that clients sent."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Uploads:
     """The folders of clients' files. `folder`: the folder that contains them; `used`: returns the
     names of the folders that runs need."""

@@ -10,6 +10,7 @@ import math
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator
@@ -27,7 +28,6 @@ from textevolve.bench.verdicts import (
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, select_skipped
 from textevolve.events import RecordsExpected
-from textevolve.frozen import frozen
 from textevolve.judges.judge import Judge, require_absolute
 from textevolve.ledger import log
 from textevolve.llm.meter import DistinctCalls
@@ -147,7 +147,7 @@ def item_of(case: Case) -> Item:
     return Item(case.id, case.input, tuple(case.candidates), human, **about, labels=labels)
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class ItemVerdict:
     """A judge's verdict with the item that it concerns. `position`: the number of the verdict in
     the run."""

@@ -29,7 +29,6 @@ from textevolve.bench.items import Item, items_of
 from textevolve.bench.verdicts import Verdict
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, Result
-from textevolve.frozen import frozen
 from textevolve.judges.fitted import ENDING, FittedFile, digest_judge, save_fitted
 from textevolve.judges.judge import parse_judge
 from textevolve.judges.plain import LENGTH, LOOK
@@ -184,7 +183,7 @@ def names_of(spec: FitSpec, items: Iterable[Item] = ()) -> tuple[str, ...]:
     return tuple(f"{LOOK}:{name}" if name == LENGTH else name for name in names if name)
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class SignalVerdict:
     """The verdict of one signal, a judge whose scores the fit combines, on one labelled item.
 

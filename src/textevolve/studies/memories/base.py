@@ -10,6 +10,7 @@ import hashlib
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
 from pydantic import BaseModel
@@ -18,7 +19,6 @@ from pydantic_core import to_json
 from textevolve.agents.resources import StoredAgent, agent_collections, full_name
 from textevolve.errors import InputError
 from textevolve.evaluation import Case
-from textevolve.frozen import frozen
 from textevolve.llm.model import Model
 from textevolve.memory.creation import Ground
 from textevolve.memory.extraction import CreationSettings
@@ -98,7 +98,7 @@ def versions_of(collections: Sequence[Collection]) -> dict[str, int]:
     return {collection.full_name: collection.version for collection in collections}
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class ChangedCollection:
     """The collection that a run changes: its name in the store of its namespace."""
 
@@ -137,7 +137,7 @@ def change_key(bench: Workbench, spec: BaseModel, *parts: object) -> str:
     return hashlib.sha256(to_json([*identity, *parts])).hexdigest()
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class NewestMemories:
     """The newest memories of an agent, oldest first. `number` and `importance`: the count of all
     new memories and the sum of their importance, including memories that are not in `memories`.

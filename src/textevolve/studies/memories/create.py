@@ -21,7 +21,6 @@ from typing import Any, ClassVar, TypeAlias
 from textevolve.engine.local import stream
 from textevolve.errors import ConflictError, InputError
 from textevolve.evaluation import Case, Failure, Result, Usage, attempt, empty_default
-from textevolve.frozen import frozen
 from textevolve.json_texts import is_array, is_mapping, write_text
 from textevolve.llm.meter import Tab, sum_calls
 from textevolve.mappings import first_of
@@ -61,7 +60,7 @@ DialogueLike: TypeAlias = Sequence[Mapping[str, Any]] | Mapping[str, Any]
 """A list of messages, or an object that holds one under `messages`."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class UserDialogue:
     """A dialogue from the user, with its id. `user`: the person who talks with the assistant; empty
     if unknown."""
@@ -267,7 +266,7 @@ def make_up_points(turns: Sequence[DialogueTurn], done_turns: int) -> Iterator[D
             yield DialoguePoint(text, number, speaker, 0.5, 1.0)
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class _Read:
     """A dialogue with the points extracted from it, or the failure to extract them. `start`: the
     state of the collection with regard to the dialogue, such as the number of turns whose memories
@@ -399,7 +398,7 @@ SHOWN = 200
 REASONS_SHOWN = 20
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class DialogueRecord:
     """The result of one dialogue: the `created` memories, or the `failure` that prevented them.
     `turns`: its number of messages."""

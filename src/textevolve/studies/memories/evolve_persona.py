@@ -40,7 +40,6 @@ from textevolve.evaluation import (
     sum_usage,
 )
 from textevolve.events import StepStarted
-from textevolve.frozen import frozen
 from textevolve.llm.meter import UsageMeter
 from textevolve.memory.recall_settings import RecallScope, is_usual_scope
 from textevolve.memory.record import MemoryRecord
@@ -91,7 +90,7 @@ class PersonaSnapshot(BaseModel):
     scope: RecallScope = Field("user", exclude_if=is_usual_scope)
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class EvolutionStep:
     """One step of a run: the edits that a batch of memories proposes, or, in the last step, the new
     persona.

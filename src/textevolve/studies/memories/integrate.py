@@ -28,7 +28,6 @@ from textevolve.evaluation import (
     select_skipped,
 )
 from textevolve.events import StepStarted
-from textevolve.frozen import frozen
 from textevolve.llm.meter import Tab, sum_calls
 from textevolve.llm.prompts import prompt_versions
 from textevolve.memory.creation import find_start, keep_points, read_decisions
@@ -195,7 +194,7 @@ async def run(
         await work.mark()
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class _Drawn:
     """The insights that a model drew for one question, before they are stored. `memories`: the
     memories that were recalled for it; `tab`: the model calls so far."""
@@ -297,7 +296,7 @@ class _Integrating:
         await self._target.apply([], ChangeSource(key, MARK + ", ".join(marks)))
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class GatheredMemories:
     """The memories that are new since the last integration.
 
@@ -320,7 +319,7 @@ class GatheredMemories:
     private: int = 0
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class QuestionInsights:
     """The insights for one question.
 
@@ -343,7 +342,7 @@ class QuestionInsights:
     step: Literal["question"] = "question"
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class IntegrationRecord:
     """A record of the run: the new memories, or the insights for one question."""
 

@@ -17,7 +17,6 @@ from textevolve.engine.local import gather_bounded
 from textevolve.errors import ConflictError, InputError
 from textevolve.evaluation import Case, Failure, Result, Results, Usage, attempt
 from textevolve.events import StepStarted
-from textevolve.frozen import frozen
 from textevolve.llm.meter import Tab, sum_calls
 from textevolve.llm.prompts import prompt_versions
 from textevolve.memory.corpus import (
@@ -298,7 +297,7 @@ SHOWN = 120
 ROWS_SHOWN = 200
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class ReadChunk:
     """The change of one chunk of a document.
 
