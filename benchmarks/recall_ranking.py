@@ -45,7 +45,7 @@ from textevolve.memory.recall import recall_memories
 from textevolve.memory.recall_settings import RecallSettings
 from textevolve.memory.record import Add, NewMemory, Origin, Supersede
 from textevolve.store import kinds
-from textevolve.texts.dates import parse_time
+from textevolve.texts.dates import read_moment
 
 DAY = 24 * 3600.0
 NOW = 1_760_000_000.0
@@ -128,8 +128,7 @@ def read_locomo(path: Path) -> QuestionSet:
     rows: list[Row] = []
     number = 1
     while (turns := dialogue.get(f"session_{number}")) is not None:
-        created = parse_time(dialogue[f"session_{number}_date_time"])
-        assert created is not None
+        created = read_moment(dialogue[f"session_{number}_date_time"]).timestamp()
         for place, turn in enumerate(turns, 1):
             image = f" [image: {turn['blip_caption']}]" if turn.get("blip_caption") else ""
             text = f"{turn['speaker']}: {turn['text']}{image}"

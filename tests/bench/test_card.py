@@ -9,13 +9,13 @@ import pytest
 from asking import make_card
 from textevolve.bench.card import (
     CardCase,
-    load_cases,
     parse_cases,
     plan_questions,
     shipped_cases,
 )
 from textevolve.errors import AccessError, AnswerError, BudgetError, InputError
 from textevolve.evaluation import EvaluationResult, Failure, Usage
+from textevolve.rows import read_text
 
 CASES = shipped_cases()
 GOOD = {case.good for case in CASES}
@@ -155,7 +155,7 @@ def test_own_cases_are_read(tmp_path):
     path = tmp_path / "own.yaml"
     attack = VALID.replace("id: a", "id: b").replace("order", "injection")
     path.write_text(VALID + attack + "  attack: |-\n    before\n    {response}\n", encoding="utf-8")
-    first_card_case, second_card_case = load_cases(path)
+    first_card_case, second_card_case = parse_cases(read_text(str(path)), str(path))
     assert first_card_case == CardCase(
         id="a", family="order", input="Why?", good="So.", bad="No idea."
     )

@@ -11,7 +11,7 @@ from textevolve.llm.testing import ScriptedServer
 from textevolve.memory.extraction import CreationSettings, extract_points
 from textevolve.memory.record import DialogueTurn
 from textevolve.studies.memories.create import read_dialogues, take_dialogues
-from textevolve.texts.dates import parse_time
+from textevolve.texts.dates import read_moment
 
 
 async def read_facts(timestamp, text, **fact):
@@ -43,7 +43,7 @@ async def test_fact_of_today_holds():
     """At half past midnight in Tokyo it is still the day before in UTC."""
     stamp = "2024-03-05T00:30:00+09:00"
     point, _ = await read_facts(stamp, "The user moved to Kobe.", since="2024-03-05")
-    assert point.since == parse_time("2024-03-05T00:00:00+09:00")
+    assert point.since == read_moment("2024-03-05T00:00:00+09:00").timestamp()
 
 
 def write(folder, *messages):
@@ -65,6 +65,9 @@ async def test_unread_time_of_turns():
 
 
 def test_times_of_python_objects():
-    chat = [{"role": "user", "content": "Hi.", "created_at": parse_time("2024-03-05")}]
+    chat = [{"role": "user", "content": "Hi.", "created_at": read_moment("2024-03-05").timestamp()}]
     (dialogue,) = take_dialogues([{"messages": chat}])
-    assert parse_time(dialogue.turns[0].timestamp) == parse_time("2024-03-05")
+    assert (
+        read_moment(dialogue.turns[0].timestamp).timestamp()
+        == read_moment("2024-03-05").timestamp()
+    )

@@ -12,7 +12,7 @@ from textevolve.llm.client import OpenAIClient
 from textevolve.llm.testing import ScriptedServer
 from textevolve.memory.extraction import CreationSettings, extract_points
 from textevolve.memory.record import DialogueTurn
-from textevolve.texts.dates import parse_time
+from textevolve.texts.dates import read_moment
 
 DATES = ("2026-01-10", "2026-01-11", "2026-02-20", "2026-02-21", "2026-03-30")
 
@@ -82,7 +82,7 @@ async def point_of(fact, turn, *texts):
 async def test_right_turn_is_kept(fact, turn, texts):
     point = await point_of(fact, turn, *texts)
     assert (point.turn, point.author, point.trust) == (turn, "User", 0.9)
-    assert point.since == parse_time(DATES[turn - 1])
+    assert point.since == read_moment(DATES[turn - 1]).timestamp()
     assert point.doubt == ""
 
 
@@ -127,4 +127,4 @@ async def test_unmatched_facts_take_dates():
     texts = ("user: 我上个月搬家了。", "assistant: 好的。", "user: 谢谢。")
     point = await point_of("The user moved last month.", 1, *texts)
     assert (point.turn, point.author, point.trust) == (None, "", 0.6)
-    assert point.since == parse_time(DATES[0])
+    assert point.since == read_moment(DATES[0]).timestamp()

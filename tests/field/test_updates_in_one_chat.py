@@ -20,7 +20,7 @@ from textevolve.memory.extraction import CreationSettings
 from textevolve.memory.record import ChangeSource, DialogueTurn, MemoryQuery
 from textevolve.store import kinds
 from textevolve.store.repository import Store
-from textevolve.texts.dates import parse_time
+from textevolve.texts.dates import read_moment
 
 VECTOR = np.ones(8, dtype=np.float32) / 8**0.5
 JANUARY, MARCH, MAY = ("2026-01-05", "2026-03-05", "2026-05-05")
@@ -67,7 +67,7 @@ async def remember(store, answer, *turns, compare="questions"):
 
 
 async def texts_at(store, date=None):
-    time = None if date is None else parse_time(date)
+    time = None if date is None else read_moment(date).timestamp()
     query = MemoryQuery(collection="notes", embedding=VECTOR, time=time)
     return {match.memory.text for match in await store.search(query)}
 

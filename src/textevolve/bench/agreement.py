@@ -12,7 +12,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, combinations, permutations
+from itertools import chain, combinations
 
 from textevolve.bench.escalation import difference_figure, mean_figure
 from textevolve.bench.fitting import FOLDS, draw_folds, split_folds
@@ -35,6 +35,7 @@ from textevolve.statistics.agreement import (
     alpha_of,
     area_under_curve,
     best_threshold,
+    coincidences,
     kappa_of,
     krippendorff_alpha,
     table_statistic,
@@ -48,6 +49,7 @@ from textevolve.statistics.intervals import (
     Statistic,
     group_numbers,
     mean_present,
+    vector,
     wilson_interval,
 )
 from textevolve.statistics.strata import Strata, stratified_mean, weigh_items
@@ -287,7 +289,7 @@ def best_probabilities(log_odds: Sequence[float]) -> tuple[float, ...]:
 
     Luce (1959), "Individual Choice Behavior"; for two, Bradley and Terry (1952).
     """
-    odds = np.asarray(log_odds, dtype=np.float64)
+    odds = vector(log_odds)
     raised = np.exp(odds - odds.max())
     return tuple(map(float, raised / raised.sum()))
 
@@ -440,10 +442,8 @@ def measure_consistency(
         if not repeated:
             continue
         classes = sorted(set(chain.from_iterable(repeated.values())))
-        tables = np.zeros((len(repeated), len(classes), len(classes)))
-        for table, winners in zip(tables, repeated.values(), strict=True):
-            for a, b in permutations(map(classes.index, winners), 2):
-                table[a, b] += 1 / (len(winners) - 1)
+        chosen = [list(map(classes.index, winners)) for winners in repeated.values()]
+        tables = coincidences(chosen, len(classes))
         flips = [float(len(set(winners)) > 1) for winners in repeated.values()]
         clusters = [groups[id] for id in repeated]
         kappa = table_statistic(tables, kappa_of, clusters, seed=seed)
@@ -458,7 +458,7 @@ def look_at_length(items: Sequence[Item], sampling: Sampling) -> LengthRule:
     to one, which is chosen on other questions in ten cross-validation folds."""
     if items[0].is_single:
         people = _majorities(items)
-        lengths = np.array([len(item.candidates[0]) for item in items], dtype=np.float64)
+        lengths = vector([len(item.candidates[0]) for item in items])
         rules = {
             "a response that is long enough": _length_passes(lengths, people, sampling),
             "a response that is short enough": _length_passes(-lengths, people, sampling),
@@ -498,7 +498,7 @@ def _describe_people(items: Sequence[Item], sampling: Sampling) -> PeopleFigures
 def _majorities(items: Sequence[Item]) -> Array:
     """Return for each single response whether most people pass it: 1 or 0, or NaN if exactly half
     do or there is no label."""
-    shares = np.array([item.human[0] for item in items], dtype=np.float64)
+    shares = vector([item.human[0] for item in items])
     return np.where(np.abs(shares - 0.5) > TIE, np.round(shares), np.nan)
 
 

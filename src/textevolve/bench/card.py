@@ -25,7 +25,6 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import chain
-from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal, TypeAlias, cast, get_args
 
@@ -47,7 +46,6 @@ from textevolve.evaluation import (
 from textevolve.json_texts import is_array, is_object
 from textevolve.llm.meter import DistinctCalls, Tab
 from textevolve.mappings import drop_none
-from textevolve.rows import read_text
 from textevolve.spec import Frozen
 from textevolve.statistics.intervals import TIE, wilson_interval
 from textevolve.texts.prose import join_lines
@@ -140,15 +138,6 @@ def shipped_cases() -> tuple[CardCase, ...]:
         cases += parse_cases(read_shipped("textevolve.bench", f"cards/{name}"), name)
 
     return tuple(cases)
-
-
-def load_cases(path: str | Path) -> tuple[CardCase, ...]:
-    """Read a user's cases from a YAML file.
-
-    Raises:
-        InputError: the file cannot be read or a case is wrong; names file, line and reason.
-    """
-    return parse_cases(read_text(str(path)), str(path))
 
 
 def parse_cases(text: str, source: str) -> tuple[CardCase, ...]:

@@ -40,7 +40,14 @@ from textevolve.statistics.calibration import (
     logistic,
     measure_calibration,
 )
-from textevolve.statistics.intervals import TIE, Array, Statistic, group_numbers, mean_present
+from textevolve.statistics.intervals import (
+    TIE,
+    Array,
+    Statistic,
+    group_numbers,
+    mean_present,
+    vector,
+)
 
 Numbering: TypeAlias = "NDArray[np.intp]"
 Mask: TypeAlias = "NDArray[np.bool_]"
@@ -79,7 +86,7 @@ class LabelledSignals:
     @cached_property
     def human(self) -> Array:
         labels = chain.from_iterable(item.human for item in self.items)
-        return np.array(list(labels), dtype=np.float64)
+        return vector(list(labels))
 
     @cached_property
     def groups(self) -> tuple[str, ...]:
@@ -213,7 +220,7 @@ def gather_signals(
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class LabelRows:
     """The rows of a regression: for pairs two candidates of an item, `first` minus `second`; for
     single responses a text alone, with `second` None.
@@ -277,7 +284,7 @@ UNPENALISED = 1e-6
 """The ridge strength of the intercept, which is hardly penalised."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Combination:
     """A weighted sum of standardised signals, the utility of a text: ((values - means) / scales) @
     weights + intercept. For pairs the intercept is 0."""
@@ -323,7 +330,7 @@ def choose_ridge(data: LabelledSignals, items: Mask, seed: int) -> float:
     return RIDGES[int(np.flatnonzero(losses <= losses.min() + TIE)[-1])]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class CrossValidation:
     """The result of a cross-validation. `utilities`: the utility of each text by weights that were
     fitted without its question, shape (texts,). `loss`: the sum of the log-losses; `ridges`: the

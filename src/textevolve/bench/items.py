@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter, ValidationError
 
@@ -34,7 +34,7 @@ from textevolve.rows import Placed, Row, place_rows, read_rows
 from textevolve.rows.cases import RowReading, cases_of_row
 from textevolve.rows.chats import Chat, read_chat, read_texts, read_transcript, text_of, write_chat
 from textevolve.rows.columns import LISTS, Columns, find_roles, fold_name, list_names
-from textevolve.statistics.intervals import TIE, Array, Numbers, paired
+from textevolve.statistics.intervals import TIE, Array, Numbers, paired, vector
 from textevolve.texts.prose import join_lines
 
 WINNER = "winner"
@@ -596,12 +596,11 @@ def _read_jevbench(source: _ItemRow) -> Item | None:
     source.columns.taken |= dict.fromkeys(("state", "question", "labels"), "input and candidates")
     source.columns.taken["expected"] = LABEL
     question: Any = parse_text(row["question"])  # a cell of a table has it as JSON
-    if not isinstance(question, dict):
+    if not is_object(question):
         raise InputError(f"{where}: 'question' must be an object, not {type(question).__name__}")
-    query = cast(Row, question)
-    options = _describe_options(query.get("type"), query.get("criteria"), row["labels"])
+    options = _describe_options(question.get("type"), question.get("criteria"), row["labels"])
     name = str(row["expected"])
-    if query.get("type") == "noul":
+    if question.get("type") == "noul":
         name = NOUL.get(name.lower(), name.capitalize())
     if name not in options or len(options) < 2:
         listing = f"{', '.join(options):.200}"
@@ -610,7 +609,7 @@ def _read_jevbench(source: _ItemRow) -> Item | None:
         )
 
     id = source.take_name("id", source.number)
-    texts = (_write(row["state"]), _write(query.get("instructions")))
+    texts = (_write(row["state"]), _write(question.get("instructions")))
 
     return Item(
         id,
@@ -710,7 +709,7 @@ def share_winners(scores: Sequence[float], human: Sequence[float], places: int) 
     ours = np.zeros(places)
     theirs = np.zeros(places)
     for side, values in ((ours, scores), (theirs, human)):
-        best = np.asarray(values, dtype=np.float64) >= max(values) - TIE
+        best = vector(values) >= max(values) - TIE
         side[: best.size] = best / best.sum()
     same = np.minimum(ours, theirs)
     remainder = 1 - same.sum()
@@ -732,7 +731,7 @@ def blind_credits(items: Sequence[Item]) -> dict[str, list[float]]:
 
     credits: dict[str, list[float]] = {name: [] for name in BLIND}
     for item in items:
-        lengths = np.array(list(map(len, item.candidates)), dtype=np.float64)
+        lengths = vector(list(map(len, item.candidates)))
         places = np.arange(len(lengths))
         # The scores of each rule: the higher, the better.
         for name, scores in zip(BLIND, (-places, -lengths, lengths), strict=True):

@@ -352,7 +352,8 @@ class Chats:
         sessions = self._sessions(plan)
         messages = await asyncio.to_thread(sessions.messages, turn.session)
         mark = partial(sessions.set_learning, turn.session, turn.position)
-        dialogue = as_dialogue(messages, turn.position)
+        learned = (each for each in learned_messages(messages) if each.position <= turn.position)
+        dialogue = list(map(_turn, learned))
         source = ChangeSource("", f"{CHAT_SOURCE}{turn.session}")
 
         try:
@@ -419,23 +420,17 @@ async def _recall(bench: Workbench, plan: ChatPlan, text: str, history: str) -> 
         update={"collections": plan.collections, "budget": budget}
     )
     store = bench.resources.memories(plan.agent.namespace)
-    user = plan.persona.user
     cue = Cue(
         plan.agent.full_name,
         plan.collections,
         text,
         history=history,
         settings=settings,
-        user=user,
+        user=plan.persona.user,
     )
     condense = partial(_condense, bench, plan)
 
     return await recall_memories(store, bench.embed, settings, cue, summarize=condense)
-
-
-def as_dialogue(messages: Sequence[SessionMessage], until: int) -> list[DialogueTurn]:
-    """Return the learned messages up to and including the position `until`."""
-    return [_turn(message) for message in learned_messages(messages) if message.position <= until]
 
 
 def _turn(message: SessionMessage) -> DialogueTurn:
@@ -447,12 +442,12 @@ def _format_time(seconds: float) -> str:
     return datetime.datetime.fromtimestamp(seconds, datetime.UTC).isoformat(timespec="seconds")
 
 
+@dataclass(frozen=True, slots=True)
 class StoredKeeper(SessionKeeper):
     """A keeper that stores the messages of a chat in the sessions of its agent and user."""
 
-    def __init__(self, sessions: StoredSessions, plan: ChatPlan) -> None:
-        self._sessions = sessions
-        self._plan = plan
+    _sessions: StoredSessions
+    _plan: ChatPlan
 
     async def begin(self, title: str) -> str:
         user = self._plan.persona.user
@@ -501,8 +496,7 @@ class _UnkeptKeeper(SessionKeeper):
     async def append(self, session: str, message: SessionMessage) -> None:
         if message.role != "assistant" or not self._learns:
             return
-        request = self._request
-        key = self._key([*_transcript(request.history), ("user", request.text)])
+        key = self._key([*_transcript(self._request.history), ("user", self._request.text)])
 
         if message.details.interrupted:
             self._cuts.append(key)

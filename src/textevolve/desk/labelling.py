@@ -236,7 +236,7 @@ def run_cases(spec: LabellingSpec, store: Store, run: str) -> list[Case]:
 
 
 def make_task(
-    spec: LabellingSpec, cases: Sequence[Case], source: str, earlier: Sequence[LabelItem] = ()
+    spec: LabellingSpec, cases: Sequence[Case], source: str, earlier: Sequence[LabelItem]
 ) -> tuple[TaskSpec, list[LabelItem]]:
     """Return a task and its items. `earlier`: the items of the task that `after` names.
 

@@ -8,13 +8,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import model_validator
 
 from textevolve.agents.resources import ResourceName
 from textevolve.errors import InputError, SettingsError
+from textevolve.json_texts import is_sequence
 from textevolve.rows import names_rows
 from textevolve.rows.images import PREFIX
 from textevolve.runs.driver import Launch
@@ -134,8 +135,8 @@ def write_job_study(study: AnyStudy, spec: StudySpec) -> dict[str, Any]:
 
 
 def _from_root(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return tuple(_from_root(element) for element in cast(tuple[Any, ...], value))
+    if is_sequence(value):
+        return tuple(map(_from_root, value))
     if isinstance(value, str) and value == "-":
         raise InputError("a job cannot read standard input; name a file")
     if not isinstance(value, str):
@@ -164,7 +165,6 @@ FIELDS: Mapping[str, tuple[str, range, str]] = {
 the names that may be written as well."""
 DAY = timedelta(days=1)
 _SPAN = re.compile(r"(?P<first>\w+)(?:-(?P<last>\w+))?(?:/(?P<step>[1-9][0-9]*))?")
-_LAST_DAY = re.compile(r"([A-Z]{3})L")
 
 
 def next_due(job: StoredJob, after: float) -> float | None:
@@ -262,7 +262,7 @@ def _write_plainly(field: Field, item: str) -> str:
     """Return an item of a field as the library reads it. Ranges and steps become lists: it has no
     ranges across the end (fri-mon, 22-2), reads 3-3/2 as 3/2, and counts 1/2 up to Sunday. Of the
     last days of a month it knows those by numbers alone (5L)."""
-    if last_day := _LAST_DAY.fullmatch(item):
+    if last_day := re.fullmatch(r"([A-Z]{3})L", item):
         return f"{field.int(last_day[1])}L"
     match = _SPAN.fullmatch(item)
     if match is None or not (match["last"] or match["step"]):

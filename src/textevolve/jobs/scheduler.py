@@ -41,7 +41,7 @@ RENEWALS = 4
 """The number of renewals within the duration of a lease."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class JobDesk:
     """The settings and stores with which a scheduler runs jobs.
 
@@ -132,9 +132,8 @@ async def _keep_lease(desk: JobDesk, claim: JobClaim) -> None:
         await asyncio.sleep(LEASE_SECONDS / RENEWALS)
         with suppress(StoreError, TimeoutError):  # it may answer again before the lease ends
             async with asyncio.timeout(until - now):
-                write = desk.resources.write
                 renew = stored_jobs.renew_claim
-                if not await asyncio.to_thread(write, renew, claim, LEASE_SECONDS):
+                if not await asyncio.to_thread(desk.resources.write, renew, claim, LEASE_SECONDS):
                     return
 
             until = now + LEASE_SECONDS
@@ -184,15 +183,14 @@ async def _begin_run(desk: JobDesk, claim: JobClaim) -> StudyRun:
 
         if desk.store.get_served(run.id) is None:
             # Servers leave a job's run alone: schedulers resume it.
-            job = claim.job
             now = time.time()
             owned = ServedRun(
                 run.id,
-                job.namespace,
+                claim.job.namespace,
                 "",
                 now,
                 "limited",
-                {"name": job.name},
+                {"name": claim.job.name},
                 namespace_id=space_id,
             )
             desk.store.serve_run(owned)

@@ -139,7 +139,7 @@ def read_cascade(text: str, begins_judge: Callable[[str], bool]) -> tuple[str, s
     return (below, *next(fits, pairs[0]))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Cascade:
     """A judge that calls `first`, and calls `second` if the certainty of `first` is less than
     `below`, or if `first` fails. If a limit of the run forbade a call of `first`, `second` is not

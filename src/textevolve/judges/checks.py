@@ -105,12 +105,8 @@ async def ask_check(
     asked_judge.check()
     rubric = asked_judge.find_rubric()
     if kind.judge in (RUBRIC, "trajectory") and check.value:
-        rubric = write_criterion(check.value)
+        # The criterion is a text or a list of texts.
+        rubric = "\n".join(map(str, as_array(check.value) or [check.value]))
     outcome = await ask_judge(keep_whole(asked_judge.open(bench, rubric)), alone)
 
     return PlainEvaluation((outcome,)) if isinstance(outcome, Failure) else outcome
-
-
-def write_criterion(value: Any) -> str:
-    """Return the criterion of a rubric, whose value is a text or a list of texts."""
-    return "\n".join(map(str, as_array(value) or [value]))

@@ -9,9 +9,9 @@ from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeAlias, TypeVar
+from typing import Annotated, Any, ClassVar, TypeAlias, TypeVar
 
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import AnswerError, InputError
@@ -31,6 +31,7 @@ from textevolve.evaluation import (
     sum_usage,
 )
 from textevolve.judges.judge import AskingJudge, Judge, judge_option
+from textevolve.judges.opening import Judges
 from textevolve.llm.decisions import Answer, Question, decide, predicate
 from textevolve.llm.meter import UsageMeter
 from textevolve.llm.model import Message, Model, Request, text_hash
@@ -48,20 +49,18 @@ from textevolve.llm.prompts import (
     sanitize,
     user_message,
 )
-from textevolve.llm.structured import require_text
+from textevolve.llm.structured import ProseReader, ask_structured, require_text
 from textevolve.llm.verdicts import read_log_odds, wire_of, word_request
 from textevolve.rows.columns import list_answers
 from textevolve.spec import Frozen
 from textevolve.texts.prose import join_lines
 from textevolve.texts.yaml_lines import load_shipped
 
-if TYPE_CHECKING:
-    from textevolve.judges.opening import Judges
-
 Seed: TypeAlias = Annotated[int, Field(ge=-(10**18), le=10**18)]
 
 P = TypeVar("P")
 T = TypeVar("T")
+A = TypeVar("A", bound=BaseModel)
 
 
 @cache
@@ -127,6 +126,13 @@ class CaseOptions(Frozen):
 
     seed: Seed = 0
     threshold: Annotated[float, Field(ge=0, le=1)] = 0.5
+
+
+class StrictAnswer(BaseModel):
+    """The base of the answers that a judge asks for as JSON: a field that was not asked for is a
+    fault."""
+
+    model_config = ConfigDict(extra="forbid")
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,16 +288,28 @@ class JudgeContext:
             lead = ("Each of these answers is right:",) if len(answers) > 1 else ()
             return "\n".join((*lead, *answers)).strip()
         text = prompt("answer").render(instruction=self.lone_instruction)
-        response = await self.model(
-            Request(
-                messages=(self.user(text),),
-                temperature=0.0,
-                max_tokens=ANSWER_TOKENS,
-                seed=self.seed,
-            )
-        )
+        response = await self.model(self.request((self.user(text),), ANSWER_TOKENS))
 
         return require_text(response, "the judge's own answer")
+
+    def request(self, messages: tuple[Message, ...], tokens: int) -> Request:
+        """Return the request for the likeliest answer of at most so many tokens."""
+        return Request(messages=messages, temperature=0.0, max_tokens=tokens, seed=self.seed)
+
+    async def ask(
+        self,
+        messages: tuple[Message, ...],
+        tokens: int,
+        answer: type[A],
+        read_prose: ProseReader | None = None,
+    ) -> A:
+        """Ask the model for JSON of the type `answer`, as `ask_structured` does.
+
+        Raises:
+            AnswerError: it gave no usable answer. ModelError: a call failed.
+        """
+        request = self.request(messages, tokens)
+        return (await ask_structured(self.model, request, answer, read_prose)).value
 
     async def choose(self, messages: tuple[Message, ...], letter: str, other: str) -> float:
         """Ask for one word, and return the log-odds of `letter` against `other` as its first

@@ -119,7 +119,7 @@ async def choose_among_all(context: JudgeContext) -> Judgement:
     return context.judgement(results)
 
 
-def ask_options(candidates: Sequence[str], rubric: str = "") -> Question:
+def ask_options(candidates: Sequence[str], rubric: str) -> Question:
     """Make the question that lets a model choose between all candidates of a case. A candidate is
     an option name, or a name with its meaning, such as `refund: Money back`. If any name is long or
     repeated, all candidates become options numbered from 1."""

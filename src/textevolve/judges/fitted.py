@@ -228,7 +228,7 @@ SignalValues: TypeAlias = Sequence[float | Failure]
 failure where it has none."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class FittedJudge:
     """A judge that calls several judges (its signals), and adds their values with the fitted
     weights to a utility.

@@ -9,22 +9,28 @@ chat.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic import Field, create_model
 
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, EvaluationResult
 from textevolve.json_texts import write_text
-from textevolve.judges.context import LOOKING_PROMPTS, JudgeContext, Judgement, ModelJudge, prompt
+from textevolve.judges.context import (
+    LOOKING_PROMPTS,
+    JudgeContext,
+    Judgement,
+    ModelJudge,
+    StrictAnswer,
+    prompt,
+)
 from textevolve.judges.judge import judge, judge_option
-from textevolve.judges.rubric import load_rubric, read_criteria, read_levels
-from textevolve.llm.model import Message, Request
+from textevolve.judges.rubric import read_criteria, read_levels
+from textevolve.llm.model import Message
 from textevolve.llm.prompts import prompt_versions
-from textevolve.llm.structured import ask_structured
 from textevolve.texts.prose import join_lines
 from textevolve.trajectory import Trajectory
 
@@ -70,9 +76,6 @@ class InvestigatorJudge(ModelJudge):
     def prompts(self) -> dict[str, str]:
         return prompt_versions("judges", "rules", *LOOKING_PROMPTS)
 
-    def describe(self) -> Mapping[str, Any]:
-        return {"rubric": self.find_rubric() or load_rubric(self.shipped).text}
-
     def show_case(self, case: Case) -> Case:
         """Return the case as it is.
 
@@ -83,9 +86,8 @@ class InvestigatorJudge(ModelJudge):
         return case
 
     async def judge(self, context: JudgeContext) -> Judgement:
-        rubric = context.rubric or load_rubric(self.shipped).text
         # Without levels, since the answers are yes or no.
-        lines = [read_levels(line).text for line in read_criteria(rubric)]
+        lines = [read_levels(line).text for line in read_criteria(context.rubric)]
         criteria = tuple(dict.fromkeys(lines))
 
         async def investigate(candidate: int) -> EvaluationResult:
@@ -116,7 +118,9 @@ def list_sections(case: Case) -> list[RecordPart]:
         for call in trajectory.as_row().get("tool_calls", ())
     ]
     sections += [RecordPart("failed step", error) for error in trajectory.errors]
-    passages = trajectory.contexts or _divide(case.context or "")
+    context = case.context or ""
+    pieces = [context[at : at + PIECE] for at in range(0, len(context), PIECE)]
+    passages = trajectory.contexts or pieces
     sections += [RecordPart("passage", text) for text in passages]
     if not sections and trajectory.tool_calls is None:
         raise InputError(
@@ -127,27 +131,19 @@ def list_sections(case: Case) -> list[RecordPart]:
     return sections
 
 
-def _divide(text: str) -> list[str]:
-    return [text[at : at + PIECE] for at in range(0, len(text), PIECE)]
-
-
-class _Verdict(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class _Verdict(StrictAnswer):
     reason: str
     answer: Literal["yes", "no"]
 
 
-class _Step(BaseModel):
+class _Step(StrictAnswer):
     """What the model wants to do next."""
-
-    model_config = ConfigDict(extra="forbid")
 
     action: Literal["list", "read", "search", "decide"]
     section: int = 1
     start: int = 0
     text: str = ""
-    verdicts: list[_Verdict] = []
+    verdicts: tuple[_Verdict, ...] = ()
 
 
 @lru_cache
@@ -155,7 +151,7 @@ def _decision_type(number: int) -> type[Any]:
     """Return the type of a decision about so many criteria."""
     verdicts = Annotated[list[_Verdict], Field(min_length=number, max_length=number)]
     fields: Any = {"verdicts": (verdicts, ...)}
-    return create_model("Decision", __config__=ConfigDict(extra="forbid"), **fields)
+    return create_model("Decision", __base__=StrictAnswer, **fields)
 
 
 async def _investigate(
@@ -180,12 +176,8 @@ async def _investigate(
     steps: list[_Step] = []
     tokens = LOOK_TOKENS + VERDICT_TOKENS * len(criteria)
 
-    async def ask(answer: type[Any]) -> Any:
-        request = Request(messages=messages, temperature=0.0, max_tokens=tokens, seed=context.seed)
-        return (await ask_structured(context.model, request, answer)).value
-
     while len(steps) < looks:
-        step: _Step = await ask(_Step)
+        step = await context.ask(messages, tokens, _Step)
         if step.action == "decide":
             break
         steps.append(step)
@@ -200,7 +192,8 @@ async def _investigate(
     if len(verdicts) != len(criteria):  # not all decided, or no look left
         ask_now = Message("user", (prompt("decide_now").render(number=len(criteria)),))
         messages = (*messages, ask_now)
-        verdicts = (await ask(_decision_type(len(criteria)))).verdicts
+        decision: Any = await context.ask(messages, tokens, _decision_type(len(criteria)))
+        verdicts = decision.verdicts
 
     return _weigh(context, criteria, verdicts, steps, len(sections))
 

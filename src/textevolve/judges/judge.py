@@ -38,11 +38,13 @@ from pydantic import BeforeValidator, GetCoreSchemaHandler, create_model
 from pydantic_core import CoreSchema, SchemaSerializer, core_schema
 
 from textevolve.errors import InputError
+from textevolve.json_texts import is_mapping
 from textevolve.judges.rubric import (
     ask_criteria,
     expand_rubric,
     has_levels,
     is_rubric_name,
+    load_rubric,
     read_criteria,
 )
 from textevolve.ledger import leave_out
@@ -126,6 +128,8 @@ class Judge(ABC):
         is_debate: Whether it holds a debate, whose result has more than scores.
         by_criteria: Whether each line of its rubric is a criterion of its own.
         reads_levels: Whether it asks on which of a line's levels a response is, not yes or no.
+        shipped: The name of the shipped rubric by which it judges if the user gives none; empty:
+            none.
     """
 
     source: str = field(default="", kw_only=True, repr=False)
@@ -136,6 +140,7 @@ class Judge(ABC):
     is_debate: ClassVar[bool] = False
     by_criteria: ClassVar[bool] = False
     reads_levels: ClassVar[bool] = False
+    shipped: ClassVar[str] = ""
 
     # As data a judge is its text, wherever it stands.
     __pydantic_serializer__: ClassVar = SchemaSerializer(
@@ -259,8 +264,8 @@ class Judge(ABC):
         return {"rubric": rubric} if rubric else {}
 
     def find_rubric(self, rubric: str = "") -> str:
-        """Return the rubric that replaces its own questions: `rubric`, or that of its options;
-        empty if there is none.
+        """Return the rubric that replaces its own questions: `rubric`, or that of its options, or
+        the shipped one; empty if there is none.
 
         Raises:
             InputError: the file cannot be read, both rubrics are set, the judge takes no rubric, or
@@ -268,7 +273,7 @@ class Judge(ABC):
         """
         rubric_text: str = getattr(self, "rubric", "")
         if not rubric and not rubric_text:
-            return ""
+            return load_rubric(self.shipped).text if self.shipped else ""
         if rubric and rubric_text:
             raise InputError(
                 "the rubric is set twice, in the judge's name and as an option of its own; set it"
@@ -291,7 +296,7 @@ class Judge(ABC):
 
         return rubric
 
-    def note_levels(self, rubric: str = "") -> None:
+    def note_levels(self, rubric: str) -> None:
         """Record in the ledger the levels of its rubric, or of `rubric`, that it does not ask
         about."""
         for leaf in self.leaves():
@@ -379,8 +384,8 @@ def read_judge(value: object) -> Judge:
     Raises:
         InputError: the value is neither, or its class is not registered.
     """
-    if isinstance(value, Mapping):
-        value = write_prompt_judge(cast("Mapping[Any, Any]", value))
+    if is_mapping(value):
+        value = write_prompt_judge(value)
     # `Debate(rounds=2)` of the package's names has a text, too.
     text = value if isinstance(value, str) else getattr(value, "text", None)
     if not isinstance(text, str):

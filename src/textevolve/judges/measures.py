@@ -111,7 +111,7 @@ async def _surprise(
 
 
 def request_instruction(
-    response: str, target: str, seed: int, images: tuple[str, ...] = (), rules: tuple[str, ...] = ()
+    response: str, target: str, seed: int, images: tuple[str, ...], rules: tuple[str, ...]
 ) -> Request:
     """Return the request that asks for the instruction of a response, and forces `target` as the
     answer. `images`: those of the response; `rules`: how to treat them."""

@@ -16,18 +16,24 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, create_model
+from pydantic import BeforeValidator, create_model
 
 from textevolve.errors import InputError
 from textevolve.evaluation import ROW, Case, EvaluationResult, Evaluator
 from textevolve.json_texts import is_object, parse_text, unpack_value
-from textevolve.judges.context import VERDICT_PROMPTS, JudgeContext, Judgement, ModelJudge, prompt
+from textevolve.judges.context import (
+    VERDICT_PROMPTS,
+    JudgeContext,
+    Judgement,
+    ModelJudge,
+    StrictAnswer,
+    prompt,
+)
 from textevolve.judges.judge import judge, judge_argument, judge_option
 from textevolve.judges.opening import Judges
 from textevolve.llm.decisions import choice
-from textevolve.llm.model import Message, Request
+from textevolve.llm.model import Message
 from textevolve.llm.prompts import prompt_versions
-from textevolve.llm.structured import ask_structured
 from textevolve.mappings import drop_none, map_values
 from textevolve.messages import split_thought
 from textevolve.rows import DATA_ENDINGS, read_text
@@ -80,22 +86,15 @@ class LabelJudge(ModelJudge):
         *before, last = messages
         form = prompt("verdict_label").render(labels=labels)
         asking = replace(last, parts=(*last.parts, f"\n\n{form}"))
-        request = Request(
-            messages=(*before, asking),
-            temperature=0.0,
-            max_tokens=REASON_TOKENS,
-            seed=context.seed,
+        answer: Any = await context.ask(
+            (*before, asking), REASON_TOKENS, answer_type(scale), partial(read_marked, scale=scale)
         )
-        structured = await ask_structured(
-            context.model, request, answer_type(scale), partial(read_marked, scale=scale)
-        )
-        answer: Any = structured.value
         feedback = f"{answer.label}: {answer.reason}"
 
         return context.result(scale[answer.label], [feedback], label=answer.label)
 
 
-def answer_type(scale: Mapping[str, float]) -> type[BaseModel]:
+def answer_type(scale: Mapping[str, float]) -> type[StrictAnswer]:
     """Return the type of an answer: a reason, and one of the labels, in small or capital
     letters."""
     by_folded = {_fold(label): label for label in scale}
@@ -105,7 +104,7 @@ def answer_type(scale: Mapping[str, float]) -> type[BaseModel]:
 
     labels: Any = Annotated[Literal[tuple(scale)], BeforeValidator(find)]
     fields: Any = {"reason": (str, ...), "label": (labels, ...)}
-    return create_model("Verdict", __config__=ConfigDict(extra="forbid"), **fields)
+    return create_model("Verdict", __base__=StrictAnswer, **fields)
 
 
 _LABEL = (

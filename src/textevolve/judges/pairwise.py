@@ -24,9 +24,6 @@ from textevolve.statistics.calibration import logistic
 from textevolve.statistics.intervals import Array
 
 Pair: TypeAlias = tuple[int, int]
-AskPair: TypeAlias = Callable[[JudgeContext, str, int, int], Awaitable[AnswerOdds]]
-"""A function that compares two candidates, which are named by their indices, and returns the
-log-odds that the first one is better. The text is the reference, empty if there is none."""
 
 
 async def ask_letters(
@@ -58,8 +55,12 @@ class Pairwise(QuestionJudge):
         return await judge_pairs(context, ask_letters)
 
 
-async def judge_pairs(context: JudgeContext, ask: AskPair) -> Judgement:
-    """Compare each pair of candidates in both orders, by two calls of `ask`.
+async def judge_pairs(
+    context: JudgeContext, ask: Callable[[JudgeContext, str, int, int], Awaitable[AnswerOdds]]
+) -> Judgement:
+    """Compare each pair of candidates in both orders, by two calls of `ask`, which returns the
+    log-odds that the first of two candidates, named by their indices, is better; its text is the
+    reference, empty if there is none.
 
     The score of a candidate is its expected share of wins against the others. With two candidates
     it is the probability of being the better one.

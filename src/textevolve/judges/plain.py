@@ -31,7 +31,7 @@ from textevolve.judges.opening import Judges
 from textevolve.judges.own_prompt import CriterionJudge
 from textevolve.llm.decisions import probability
 from textevolve.loading import late_regex, regex
-from textevolve.loops.rules import Hybrid, OutputCheck, Rule, describe_rules, load_rules
+from textevolve.loops.rules import Hybrid, OutputCheck, Rule, Rules, describe_rules, load_rules
 from textevolve.metrics.label_metrics import (
     describe_metric,
     grade_output,
@@ -217,7 +217,7 @@ class RulesJudge(Judge):
     def describe(self) -> Mapping[str, Any]:
         return describe_rules(self.file)
 
-    def open(self, bench: Judges, rubric: str) -> Evaluator:
+    def open(self, bench: Judges, rubric: str) -> Rules:
         return replace(load_rules(self.file), ask=ask_with(bench, bench.model))
 
 
@@ -234,7 +234,7 @@ class HybridJudge(CombinedJudge):
         return {**RulesJudge(self.file).describe(), **self.judge.describe()}
 
     def open(self, bench: Judges, rubric: str) -> Evaluator:
-        rules = replace(load_rules(self.file), ask=ask_with(bench, bench.model))
+        rules = RulesJudge(self.file).open(bench, rubric)
         (judge,) = bench.open_parts(self, rubric)
         return Hybrid(rules, judge, rules_weight=rules.file.share)
 

@@ -8,11 +8,11 @@ questions about every case; `Checklist` first has a model write criteria for the
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from textevolve.evaluation import Case, EvaluationResult, Failure
 from textevolve.judges.context import (
@@ -22,15 +22,14 @@ from textevolve.judges.context import (
     JudgeContext,
     Judgement,
     QuestionJudge,
+    StrictAnswer,
     example_state,
     example_turns,
     prompt,
 )
 from textevolve.judges.judge import judge, judge_option
-from textevolve.judges.rubric import load_rubric, read_criteria, read_levels
+from textevolve.judges.rubric import read_criteria, read_levels
 from textevolve.llm.decisions import probability
-from textevolve.llm.model import Request
-from textevolve.llm.structured import ask_structured
 from textevolve.metrics.label_metrics import list_calls
 from textevolve.trajectory import Trajectory
 
@@ -71,18 +70,13 @@ class Probe(QuestionJudge):
 @dataclass(frozen=True)
 class CriteriaJudge(QuestionJudge):
     """The base of judges that ask for each candidate whether it meets each of several criteria: the
-    lines of a rubric, or else at most `MOST_CRITERIA` that the model writes for the input.
-    `shipped`: the name of the shipped rubric that is used if the user gives none; empty: none."""
+    lines of a rubric, or else at most `MOST_CRITERIA` that the model writes for the input."""
 
-    shipped: ClassVar[str] = ""
     by_criteria: ClassVar[bool] = True
 
     async def judge(self, context: JudgeContext) -> Judgement:
-        rubric = context.rubric
-        if not rubric and self.shipped:
-            rubric = load_rubric(self.shipped).text
         # Without levels, since a probe asks yes / no questions only.
-        lines = dict.fromkeys(read_levels(line).text for line in read_criteria(rubric))
+        lines = dict.fromkeys(read_levels(line).text for line in read_criteria(context.rubric))
         criteria = tuple(lines) or await _write_criteria(context)
         reference = await context.reference()
         questions = [f"Is this true of the response: {text}" for text in criteria]
@@ -95,9 +89,7 @@ class Checklist(CriteriaJudge, DecidedJudge):
     """A checklist whose criteria `model` writes, and `decider` answers, if there is one."""
 
 
-class _Criteria(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class _Criteria(StrictAnswer):
     criteria: list[Annotated[str, Field(min_length=1, max_length=300)]] = Field(
         min_length=1, max_length=MOST_CRITERIA
     )
@@ -107,15 +99,10 @@ async def _write_criteria(context: JudgeContext) -> tuple[str, ...]:
     request_text = prompt("criteria").render(
         instruction=context.lone_instruction, most=MOST_CRITERIA
     )
-    request = Request(
-        messages=(context.system(), context.user(request_text)),
-        temperature=0.0,
-        max_tokens=ANSWER_TOKENS,
-        seed=context.seed,
-    )
-    answer = await ask_structured(context.model, request, _Criteria)
+    messages = (context.system(), context.user(request_text))
+    answer = await context.ask(messages, ANSWER_TOKENS, _Criteria)
 
-    return tuple(dict.fromkeys(text.strip() for text in answer.value.criteria))
+    return tuple(dict.fromkeys(text.strip() for text in answer.criteria))
 
 
 async def _examine(
@@ -189,9 +176,6 @@ class TrajectoryJudge(CriteriaJudge):
     @property
     def reads_trajectory(self) -> bool:
         return True
-
-    def describe(self) -> Mapping[str, Any]:
-        return {"rubric": self.find_rubric() or load_rubric(self.shipped).text}
 
     def show_case(self, case: Case) -> Case:
         """Return the case with each candidate as the final answer of its trajectory.

@@ -20,7 +20,6 @@ from textevolve.spec import suggest
 from textevolve.texts.shipped import list_shipped, read_shipped
 
 _COMMENT = re.compile(r"^[^\S\n]*<!--(.*?)-->[^\S\n]*\n?", re.DOTALL | re.MULTILINE)
-_ONE_WORD = re.compile(r"[\w-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +61,7 @@ def load_rubric(name: str) -> Rubric:
 
 def is_rubric_name(text: str) -> bool:
     """Tell whether a text is a single word, as the names of shipped rubrics are."""
-    return _ONE_WORD.fullmatch(text.strip()) is not None
+    return re.fullmatch(r"[\w-]+", text.strip()) is not None
 
 
 def expand_rubric(rubric: str) -> str:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import AnswerError
@@ -28,15 +28,15 @@ from textevolve.judges.context import (
     DecidedJudge,
     JudgeContext,
     Judgement,
+    StrictAnswer,
     prompt,
     require_field,
 )
 from textevolve.judges.judge import judge
 from textevolve.judges.plain import find_facts
 from textevolve.llm.decisions import probability
-from textevolve.llm.model import Message, Request
+from textevolve.llm.model import Message
 from textevolve.llm.prompts import image_rules
-from textevolve.llm.structured import ask_structured
 from textevolve.texts.prose import join_lines, split_sentences
 
 MOST_STATEMENTS = 40
@@ -49,8 +49,6 @@ CLAIMED = 0.6
 CLEAR = 0.5
 """The probability of yes from which a passage counts as relevant. `metadata["yes"]` is the number
 of parts that reach it."""
-
-_BLANK_LINES = re.compile(r"\n[^\S\n]*\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,13 +203,11 @@ async def _examine(context: JudgeContext, check: StatementCheck, answer: str) ->
 def split_passages(context: str) -> tuple[str, ...]:
     """Split a context at blank lines into its passages, in order and without duplicates."""
     return tuple(
-        dict.fromkeys(text.strip() for text in _BLANK_LINES.split(context) if text.strip())
+        dict.fromkeys(text.strip() for text in re.split(r"\n[^\S\n]*\n", context) if text.strip())
     )
 
 
-class _Statements(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class _Statements(StrictAnswer):
     statements: list[Annotated[str, Field(max_length=600)]] = Field(max_length=MOST_STATEMENTS)
 
 
@@ -234,21 +230,16 @@ async def _list_statements(context: JudgeContext, text: str) -> tuple[str, ...]:
         text=context.quoted(text),
         most=MOST_STATEMENTS,
     )
-    request = Request(
-        messages=(_rules(context), context.user(request_text)),
-        temperature=0.0,
-        max_tokens=ANSWER_TOKENS,
-        seed=context.seed,
-    )
+    messages = (_rules(context), context.user(request_text))
 
     try:
-        answer = await ask_structured(context.model, request, _Statements)
+        answer = await context.ask(messages, ANSWER_TOKENS, _Statements)
     except AnswerError:
         if not sentences:
             raise
         return sentences
 
-    lines = [join_lines(line) for line in answer.value.statements]
+    lines = [join_lines(line) for line in answer.statements]
     statements = tuple(dict.fromkeys(filter(None, lines)))
     if not statements:
         statements = await _find_claims(context, sentences)

@@ -31,6 +31,7 @@ from textevolve.evaluation import (
     select_skipped,
 )
 from textevolve.events import Listener, StepStarted
+from textevolve.json_texts import is_mapping, is_sequence
 from textevolve.llm.decisions import probability, softmax
 from textevolve.llm.model import Response
 from textevolve.llm.structured import describe_fault
@@ -242,18 +243,16 @@ def instructions_of(evaluation: Evaluation, index: int) -> tuple[str, ...]:
     instructions = result.metadata.get("instructions")
     if isinstance(instructions, Sequence) and not isinstance(instructions, str):
         return _tidy(cast(Sequence[object], instructions))
-    by_candidate: Any = getattr(evaluation, "feedback", None)
-
-    if by_candidate and isinstance(by_candidate, tuple):
-        instructions = cast(tuple[Any, ...], by_candidate)[index]
-        lines = getattr(instructions, "instructions", ()) or getattr(instructions, "weaknesses", ())
+    if feedback := _feedback_of(evaluation):
+        part = feedback[index]
+        lines = getattr(part, "instructions", ()) or getattr(part, "weaknesses", ())
         if lines:
             return _tidy(lines)
 
     answers = result.metadata.get("answers")
 
-    if isinstance(answers, Mapping):
-        questions = sorted(cast(Mapping[str, float], answers).items(), key=lambda item: item[1])
+    if is_mapping(answers):
+        questions = sorted(answers.items(), key=lambda item: item[1])
         return _tidy(
             [
                 f"Let the answer to this be a clear yes (now {probability(odds):.0%}): {question}"
@@ -263,6 +262,12 @@ def instructions_of(evaluation: Evaluation, index: int) -> tuple[str, ...]:
         )
 
     return _tidy(result.feedback.splitlines())
+
+
+def _feedback_of(evaluation: Evaluation) -> tuple[Any, ...]:
+    """Return a debate's feedback by candidate; other judges give none."""
+    feedback: object = getattr(evaluation, "feedback", None)
+    return cast(tuple[Any, ...], feedback) if isinstance(feedback, tuple) else ()
 
 
 REASON_CHARACTERS: Mapping[str, int] = {
@@ -279,16 +284,15 @@ def reasons_of(evaluation: Evaluation) -> str:
     """Return a judge's reasons about the first candidate, for a model that rewrites its prompt: the
     feedback as it is, or for a debate its instructions, weaknesses, arguments of the last round,
     and strengths, in this order. Each part has its own limit, so that no part displaces another."""
-    by_candidate: Any = getattr(evaluation, "feedback", None)
-    if not (by_candidate and isinstance(by_candidate, tuple)):
+    feedback = _feedback_of(evaluation)
+    if not feedback:
         result = evaluation.result[0]
         return result.feedback if isinstance(result, EvaluationResult) else ""
-    reasons = cast(tuple[Any, ...], by_candidate)[0]
     parts = {
         "Instructions": instructions_of(evaluation, 0),
-        "Weaknesses": getattr(reasons, "weaknesses", ()),
+        "Weaknesses": getattr(feedback[0], "weaknesses", ()),
         "Arguments": _arguments(evaluation),
-        "Strengths": getattr(reasons, "strengths", ()),
+        "Strengths": getattr(feedback[0], "strengths", ()),
     }
     shown_reasons = [
         f"{name}:\n{_within(lines, REASON_CHARACTERS[name])}"
@@ -402,8 +406,8 @@ def _read(returned: Any, case: Case) -> Evaluation:
     listed: Any = returned.result if is_evaluation else returned
     # A pair of a score and its reason is one result, not those of two candidates.
     ones: Sequence[Any] = [listed]
-    if isinstance(listed, list | tuple) and not is_reasoned(cast("object", listed)):
-        ones = cast("Sequence[Any]", listed)
+    if is_sequence(listed) and not is_reasoned(listed):
+        ones = listed
     results = check_results(ones, len(case.candidates))
     usable = is_evaluation and [*map(type, ones)] == [*map(type, results)]
     if usable and hasattr(returned, "usage") and hasattr(returned, "coverage"):

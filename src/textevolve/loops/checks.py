@@ -17,18 +17,26 @@ import json
 import re
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 from textevolve.errors import InputError
 from textevolve.evaluation import SPENT, Case, as_number
-from textevolve.json_texts import as_array, as_object, parse_printed, write_text
+from textevolve.json_texts import (
+    as_array,
+    as_object,
+    is_array,
+    is_mapping,
+    parse_printed,
+    write_text,
+)
 from textevolve.ledger import leave_out
 from textevolve.loading import late_re
 from textevolve.metrics.label_metrics import AnswerMetric, list_calls, open_metric
 from textevolve.metrics.plain import IGNORE_CASE, call_metric, read_schema
+from textevolve.rows.columns import column_text
 from textevolve.rows.exports import EXPECTED
 from textevolve.spec import suggest
 from textevolve.texts.patterns import compile_pattern, is_found
@@ -85,7 +93,7 @@ class CheckKind:
 
 
 def _read_text(value: Any) -> str:
-    text = "" if value is None else write_text(value)
+    text = column_text(value)
     if not text.strip():
         raise InputError("its value is missing or empty")
     _refuse_metric(text)
@@ -454,10 +462,10 @@ def read_check(item: Any) -> dict[str, Any]:
         name, threshold, value = match.groups()
         options = {} if threshold is None else {"threshold": float(threshold)}
         return _read_named(name, (value or "").strip() or None, options)
-    if not isinstance(item, Mapping):
+    if not is_mapping(item):
         raise InputError(f"a check is a text such as 'contains: 30 days', not {item!r:.60}")
 
-    fields = dict(cast("Mapping[str, Any]", item))
+    fields = dict(item)
     options = {name: fields.pop(name) for name in OPTIONS if name in fields}
     if "type" in fields:
         if unread := next((name for name in _UNREAD if name in fields), ""):
@@ -554,13 +562,12 @@ def fill_check(item: Any, values: Mapping[str, str]) -> Any:
     escaped = {name: re.escape(text) for name, text in values.items()}
 
     def fill_in(value: Any, texts: Mapping[str, str]) -> Any:
-        if isinstance(value, Mapping):
-            fields = cast("Mapping[str, Any]", value)
-            is_pattern = "regex" in str(fields.get("type", next(iter(fields), "")))
+        if is_mapping(value):
+            is_pattern = "regex" in str(value.get("type", next(iter(value), "")))
             texts = escaped if is_pattern else texts
-            return {name: fill_in(inner, texts) for name, inner in fields.items()}
-        if isinstance(value, list):
-            return [fill_in(inner, texts) for inner in cast("Sequence[Any]", value)]
+            return {name: fill_in(inner, texts) for name, inner in value.items()}
+        if is_array(value):
+            return [fill_in(inner, texts) for inner in value]
         if not isinstance(value, str):
             return value
         for name in placeholders_of(value):

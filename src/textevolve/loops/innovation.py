@@ -459,9 +459,8 @@ async def _judge_input(
     began = time.monotonic()
     plan = work.plan
     hear = work.context.listener
-    number = plan.outputs
-    with open_step(hear, "evaluate", "outputs", iteration=iteration, number=number) as here:
-        samples = await _draw_samples(work, text, number, plan.seed, f"{iteration}")
+    with open_step(hear, "evaluate", "outputs", iteration=iteration, number=plan.outputs) as here:
+        samples = await _draw_samples(work, text, plan.outputs, plan.seed, f"{iteration}")
         evaluation = mean_score(samples, plan.threshold)
         here.note(outcome=evaluation)
 

@@ -8,14 +8,15 @@ otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Any, Self, TypeAlias, cast
+from typing import Any, Self, TypeAlias
 
 from textevolve.engine import sync
 from textevolve.errors import AnswerError, BudgetError, InputError
 from textevolve.evaluation import Case, EvaluationResult, Evaluator, check_case, reaches
+from textevolve.json_texts import is_mapping
 from textevolve.loops.attempt import outcome_of
 from textevolve.mappings import omit
 
@@ -151,9 +152,9 @@ def _fields(value: Any, role: str) -> dict[str, Any]:
     if role == "input" and getattr(value, "_input_keys", None):
         value = value.inputs()
     items: Any = value.toDict() if hasattr(value, "toDict") else value
-    if not isinstance(items, Mapping):
+    if not is_mapping(items):
         raise InputError(f"the {role} is a {type(value).__name__}; give a text or a mapping")
-    fields = {str(name): value for name, value in cast(Mapping[object, Any], items).items()}
+    fields = {str(name): value for name, value in items.items()}
     answers = omit(fields, REASONING)
 
     return answers if role == "output" and answers else fields

@@ -312,7 +312,7 @@ class OptimizationPlan(Stopping):
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class OptimizationContext:
     """The context of an optimisation. `second_judge`: a control whose scores the loop does not use.
     `time_limit`: of the whole loop in seconds, after which a call in flight is abandoned; None: no

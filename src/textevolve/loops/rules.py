@@ -527,7 +527,7 @@ Ask: TypeAlias = Callable[["OutputCheck", str, Case], Awaitable[Evaluation]]
 """A function that has the judge of a check judge a text of a case, alone."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Rules:
     """A judge that applies all rules to each candidate. score = their weighted mean; passed = the
     score reaches the threshold and every gate holds; feedback = one line with an instruction for
@@ -620,7 +620,7 @@ class Rules:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Hybrid:
     """A judge that applies rules first, and calls another judge for the candidates that pass every
     gate.

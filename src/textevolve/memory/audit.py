@@ -29,15 +29,6 @@ UNUSED_DAYS = 30
 """The days after which a memory that no chat recalled counts as unused."""
 NEIGHBOURS = 5
 
-AuditReason = Literal[
-    "duplicate",
-    "similar",
-    "other value",
-    "not self-contained",
-    "low trust",
-    "never recalled",
-    "rests on a closed one",
-]
 _DEPENDENT = re.compile(
     r"^(?:he|she|it|they|this|that|these|those|there|er|sie|es|dies\w*|das)\b", re.IGNORECASE
 )
@@ -49,7 +40,15 @@ class AuditFinding:
     that it rests on. `forget`: whether nothing is lost if it is forgotten."""
 
     memory: MemoryRecord
-    reason: AuditReason
+    reason: Literal[
+        "duplicate",
+        "similar",
+        "other value",
+        "not self-contained",
+        "low trust",
+        "never recalled",
+        "rests on a closed one",
+    ]
     other: MemoryRecord | None = None
     forget: bool = False
 

@@ -31,8 +31,6 @@ from textevolve.memory.record import (
 from textevolve.spec import Frozen, Share, option
 from textevolve.texts.prose import join_lines, split_text
 
-DocumentFormat: TypeAlias = Literal["text", "markdown"]
-
 LEAST_TOKENS = 64
 """The least chunk size in tokens that a user can choose."""
 LONGEST_TITLE = 120
@@ -124,7 +122,7 @@ def _markdown_headings(text: str) -> Iterator[Heading]:
         at += len(line)
 
 
-def split_document(text: str, format: DocumentFormat, tokens: int) -> Iterator[Chunk]:
+def split_document(text: str, format: Literal["text", "markdown"], tokens: int) -> Iterator[Chunk]:
     """Yield chunks of at most `tokens` tokens, but never fewer than 64 (a token is estimated as 4
     characters). They join to the document's text; a document without a word has none.
 
@@ -145,7 +143,7 @@ def split_document(text: str, format: DocumentFormat, tokens: int) -> Iterator[C
 def _sections(text: str, headings: Iterable[Heading]) -> Iterator[tuple[tuple[str, ...], str]]:
     """Yield heading paths with the text of each section, its heading included. An empty section
     joins the next one; at the end of the text it is a section of its own."""
-    path = list[Heading]()
+    path: list[Heading] = []
     begun = 0
     body = 0
 
@@ -279,7 +277,7 @@ def change_chunks(
 ) -> list[Change]:
     """Convert steps into the changes to apply to a collection; a kept chunk needs none. `retold`
     and `vectors` belong to the added and replacing chunks, in order."""
-    changes = list[Change]()
+    changes: list[Change] = []
     texts_and_vectors = iter(zip(retold, vectors, strict=True))
 
     for step in steps:

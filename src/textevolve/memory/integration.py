@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Annotated, Any, Literal, TypeAlias, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model
 
@@ -24,7 +24,6 @@ from textevolve.llm.prompts import (
     fenced,
     load_template,
     number_lines,
-    prompt_versions,
 )
 from textevolve.llm.structured import ask_structured
 from textevolve.memory.creation import PointDecision
@@ -188,19 +187,15 @@ class DrawnInsights:
     refused: tuple[RefusedInsight, ...] = ()
 
 
-InsightDecision: TypeAlias = Literal["add", "supersede", "drop"]
-"""The decision on an insight: add it, let it supersede an existing one, or drop it, because it is
-known already."""
-
-
 @dataclass(frozen=True, slots=True)
 class DecidedInsight:
-    """The decision on an insight, and its reason. `other`: the id of the memory that a superseding
-    insight replaces, or of the one most similar to a dropped insight; empty for an added one. `id`:
-    the id of its stored memory."""
+    """The decision on an insight, and its reason: add it, let it supersede an existing one, or drop
+    it, because it is known already. `other`: the id of the memory that a superseding insight
+    replaces, or of the one most similar to a dropped insight; empty for an added one. `id`: the id
+    of its stored memory."""
 
     insight: Insight
-    decision: InsightDecision
+    decision: Literal["add", "supersede", "drop"]
     reason: str = ""
     other: str = ""
     id: str = ""
@@ -238,11 +233,6 @@ def _insights_of(number: int, memories: int) -> type[_Insights]:
     )
     listed: Any = Annotated[list[drawn], Field(max_length=2 * number)]
     return create_model(f"Insights{number}x{memories}", __base__=_Insights, insights=(listed, ...))
-
-
-def integration_prompts() -> dict[str, str]:
-    """Return the version of each prompt of integration by its name."""
-    return prompt_versions("memory", "integration_questions", "integration_insights")
 
 
 async def find_questions(
@@ -298,8 +288,8 @@ async def draw_insights(
         memories=texts,
         question=[question],
     )
-    insights = dict[str, Insight]()
-    refused = list[RefusedInsight]()
+    insights: dict[str, Insight] = {}
+    refused: list[RefusedInsight] = []
     memory_texts = {_plain(text) for text in texts}
 
     for drawn in answer.insights:
@@ -332,7 +322,7 @@ def as_points(
 ) -> list[DialoguePoint]:
     """Convert insights into points, which are then reconciled like points of dialogues. `cited`:
     the memories that support them, by id."""
-    points = list[DialoguePoint]()
+    points: list[DialoguePoint] = []
     for insight in insights:
         folded = fold_case(insight.text)
         names = (name for id in insight.cites for name in cited[id].entities)

@@ -22,7 +22,8 @@ RecallScope: TypeAlias = Literal["user", "agent"]
 (`agent`)."""
 
 
-def _is_default(scope: RecallScope) -> bool:
+def is_usual_scope(scope: RecallScope) -> bool:
+    """Tell whether a scope is the usual one, which is not written into files and runs."""
     return scope == "user"
 
 
@@ -69,7 +70,7 @@ class RecallSettings(Frozen):
         "user",
         "What a user said in chats is recalled for this user alone (user), or for all users and in"
         " insights, personas and debates, too (agent).",
-        exclude_if=_is_default,
+        exclude_if=is_usual_scope,
     )
 
     @model_validator(mode="before")

@@ -20,7 +20,7 @@ from textevolve.errors import InputError
 from textevolve.evaluation import check_text
 from textevolve.loading import NDArray, np
 from textevolve.spec import Frozen, Several, Share, option
-from textevolve.texts.dates import parse_time, read_moment
+from textevolve.texts.dates import read_moment
 
 
 @dataclass(frozen=True, slots=True)
@@ -414,7 +414,7 @@ def take_time(value: Any) -> Any:
     Raises:
         ValueError: a text is none of these, or has two meanings.
     """
-    return parse_time(value) if isinstance(value, str) else value
+    return read_moment(value).timestamp() if isinstance(value, str) else value
 
 
 def write_time(seconds: float) -> str:

@@ -309,10 +309,6 @@ def write_turn(turn: DialogueTurn) -> str:
     return f"{when}{turn.role}: {turn.content}"
 
 
-def write_dialogue(dialogue: Sequence[DialogueTurn]) -> str:
-    return "\n".join(map(write_turn, dialogue))
-
-
 # Read public data sets of memories in their published forms: LoCoMo, LongMemEval, PersonaMem and
 # BEAM. Users fetch the files themselves; HaluMem's form is read above.
 #
@@ -544,6 +540,5 @@ def _read_chat(file: Path) -> Data:
             answer = "\n".join([*answers[:1], *rubric])
             questions.append({**question, "answer": answer, "question_type": ability})
 
-    folder = file.parent
-    id = f"{folder.parent.name}/{folder.name}"
+    id = f"{file.parent.parent.name}/{file.parent.name}"
     return {"uuid": id, "sessions": _ask_last(sessions, questions)}

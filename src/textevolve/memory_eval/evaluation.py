@@ -544,8 +544,7 @@ class MemoryEvaluation(Result):
         except ModuleNotFoundError as error:
             self.needs = str(error.name)
             return
-        texts = subject.texts
-        score = score_answer(kind, texts["answer"], texts["reference"])
+        score = score_answer(kind, subject.texts["answer"], subject.texts["reference"])
         for part in ("all", kind):
             self.token_f1.setdefault(part, []).append(score)
 

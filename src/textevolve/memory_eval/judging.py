@@ -165,9 +165,6 @@ def _as_class(value: object) -> object:
 
 
 _Score = Annotated[Literal[0, 1, 2], BeforeValidator(_as_score)]
-UpdateClass = Literal["Correct", "Hallucination", "Omission", "Other"]
-QuestionClass = Literal["Correct", "Hallucination", "Omission"]
-"""The verdicts on an update, and on an answer."""
 
 
 _Reason = Annotated[str, Field(validation_alias=AliasChoices("reason", "reasoning"))]
@@ -195,12 +192,16 @@ class AccuracyAnswer(_Answer):
 
 class UpdateAnswer(_Answer):
     reason: _Reason
-    evaluation_result: Annotated[UpdateClass, BeforeValidator(_as_class)]
+    evaluation_result: Annotated[
+        Literal["Correct", "Hallucination", "Omission", "Other"], BeforeValidator(_as_class)
+    ]
 
 
 class QuestionAnswer(_Answer):
     reason: _Reasoning
-    evaluation_result: Annotated[QuestionClass, BeforeValidator(_as_class)]
+    evaluation_result: Annotated[
+        Literal["Correct", "Hallucination", "Omission"], BeforeValidator(_as_class)
+    ]
 
 
 ANSWERS: Mapping[Task, type[_Answer]] = {

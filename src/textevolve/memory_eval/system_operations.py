@@ -35,7 +35,7 @@ from textevolve.memory_eval.dataset import (
     Session,
     User,
     read_users,
-    write_dialogue,
+    write_turn,
 )
 from textevolve.memory_eval.evaluation import SessionTimes
 from textevolve.memory_eval.judging import Label, Subject, Task
@@ -77,7 +77,7 @@ def extraction_subjects(user: str, session: Session, extracted: FoundMemories) -
     if isinstance(extracted, Failure) or not extracted:
         return
     texts = {
-        "dialogue": write_dialogue(session.dialogue),
+        "dialogue": "\n".join(map(write_turn, session.dialogue)),
         "gold": "\n".join(p.content for p in session.points if p.source != "interference"),
     }
     for place, memory in enumerate(extracted, 1):

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 from textevolve.errors import InputError
 from textevolve.llm.model import Model
@@ -20,10 +20,6 @@ from textevolve.memory_eval.systems import Capabilities, MemorySystem
 
 NAME = "textevolve"
 CAPABILITIES = Capabilities(durable=True)
-
-OpenMemories: TypeAlias = Callable[[str], Awaitable[tuple[MemoryStore, str]]]
-"""A function that returns where a user's memories are stored: the store, and the name of a
-collection."""
 
 
 class OwnPlan(CreationSettings):
@@ -58,12 +54,13 @@ def read_own(spec: str) -> OwnPlan:
 
 @dataclass
 class TextEvolveSystem(MemorySystem):
-    """TextEvolve's own memories as a memory system, with one collection for each user. `close`:
-    called when the system is closed."""
+    """TextEvolve's own memories as a memory system, with one collection for each user.
+    `open_memories`: returns where a user's memories are stored: the store, and the name of a
+    collection. `close`: called when the system is closed."""
 
     name: str
     plan: OwnPlan
-    open_memories: OpenMemories
+    open_memories: Callable[[str], Awaitable[tuple[MemoryStore, str]]]
     embed: Embed
     model: Model
     close: Callable[[], None]

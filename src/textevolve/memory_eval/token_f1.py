@@ -19,7 +19,6 @@ from textevolve.memory_eval.dataset import ADVERSARIAL, LOCOMO_TYPES, UNKNOWN
 _porter: Any = import_module("nltk.stem.porter")  # it has no types
 _stem: Callable[[str], str] = cache(_porter.PorterStemmer().stem)
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
-_ARTICLES = re.compile(r"\b(?:a|an|the|and)\b")
 _REFUSALS = ("no information available", "not mentioned")
 
 
@@ -47,4 +46,4 @@ def _compare(answer: str, reference: str) -> float:
 
 
 def _words(text: str) -> list[str]:
-    return _ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split()
+    return re.sub(r"\b(?:a|an|the|and)\b", " ", text.lower().translate(_PUNCTUATION)).split()

@@ -238,8 +238,7 @@ def open_max_steps(option: str) -> TrajectoryCheck:
     most = int(option)
 
     def check(trajectory: Trajectory) -> tuple[float, Sequence[str]]:
-        step_count = trajectory.steps
-        steps = len(list_calls(trajectory)) if step_count is None else step_count
+        steps = len(list_calls(trajectory)) if trajectory.steps is None else trajectory.steps
         return most / max(most, steps) if steps else 1.0, [f"{steps} steps"]
 
     return check

@@ -331,7 +331,9 @@ def open_numeric(argument: str) -> PlainMetric:
 
         right = any(
             abs(value - expected_value)
-            <= max(absolute, share * abs(expected_value)) + _rounding(value, expected_value)
+            <= max(absolute, share * abs(expected_value))
+            # Most decimal fractions have no exact floating-point value.
+            + ROUNDING * max(abs(value), abs(expected_value))
             for value, expected_value in _pair_readings(number, expected)
         )
         feedback = f"The last number is {number.value:g}; {expected.value:g} was wanted."
@@ -376,12 +378,6 @@ def require_one_mark(metrics: Iterable[str], cases: Iterable[Case]) -> Iterator[
         for text in filter(None, (case.reference, *case.candidates)):
             marks.note(text, f"row {case.id}")
         yield case
-
-
-def _rounding(value: float, wanted: float) -> float:
-    """Return the difference up to which two numbers count as equal, since most decimal fractions
-    have no exact floating-point value."""
-    return ROUNDING * max(abs(value), abs(wanted))
 
 
 def _pair_readings(number: Quantity, expected: Quantity) -> list[tuple[float, float]]:

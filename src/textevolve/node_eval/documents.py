@@ -27,7 +27,15 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span as SpanMessage
 from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
 from textevolve.errors import InputError, shorten_error
-from textevolve.json_texts import CONTAINERS, as_array, as_object, is_array, parse_text, write_text
+from textevolve.json_texts import (
+    CONTAINERS,
+    as_array,
+    as_object,
+    is_array,
+    is_object,
+    parse_text,
+    write_text,
+)
 from textevolve.mappings import omit, pick
 from textevolve.node_eval.judging import Reading
 from textevolve.node_eval.span_states import Span, SpanEvent, as_fields, unwrap_result
@@ -154,12 +162,11 @@ def _read_pairs(pairs: Any) -> dict[str, Any]:
 
 def _parse_message(raw: object, message: Any) -> list[str]:
     """Parse the fields of a span or a log into its message, and return its ids."""
-    if not isinstance(raw, dict):
+    if not is_object(raw):
         raise ParseError(f"must be a JSON object, but is of type {type(raw).__name__}")
-    fields = cast("SpanFields", raw)
-    parsed = omit(fields, UNPARSED)
+    parsed = omit(raw, UNPARSED)
     ParseDict(parsed, message, ignore_unknown_fields=True)
-    return [_read_id(_find_part(fields, part)) for part in IDS]
+    return [_read_id(_find_part(raw, part)) for part in IDS]
 
 
 def _read_span(raw: object) -> Span:

@@ -8,14 +8,14 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Awaitable, Collection, Iterator, Mapping
+from collections.abc import Awaitable, Collection, Iterator
 from contextlib import suppress
 from numbers import Real
 from typing import Any, Literal
 
 from textevolve.errors import InputError, TextEvolveError
 from textevolve.evaluation import EvaluationResult, Failure, check_result, failure_of, reaches
-from textevolve.json_texts import is_array, write_text
+from textevolve.json_texts import is_array, is_mapping, is_sequence, write_text
 from textevolve.messages import drop_media, drop_thoughts
 from textevolve.node_eval.history import History, HistoryItem, Instruction
 from textevolve.node_eval.snapshots import SnapshotLimits, find_loss, take_snapshot
@@ -98,11 +98,6 @@ class ThresholdEvaluator(NodeEvaluator):
         answer = f"{self.key} = {value:.4g}, threshold {self.threshold}: {outcome}"
 
         return EvaluationResult(float(value), passed, answer, metadata)
-
-
-def is_state(state: object) -> bool:
-    """Tell whether a value is a state: a mapping with named fields."""
-    return type(state) is dict or isinstance(state, Mapping)
 
 
 def is_number(value: object) -> bool:
@@ -216,7 +211,7 @@ def read_value(state: Any, key: str | None, place: str) -> Any:
     Raises:
         FieldError: there is no such field, or it was truncated.
     """
-    if key is None and is_state(state) and isinstance(state.get(TEXT), str):
+    if key is None and is_mapping(state) and isinstance(state.get(TEXT), str):
         key = TEXT
     try:
         value = state if key is None else _find(state, key)
@@ -239,13 +234,13 @@ def _find(state: Any, key: str) -> Any:
     Raises:
         LookupError: there is no such field.
     """
-    if is_state(state) and key in state:
+    if is_mapping(state) and key in state:
         return state[key]
     head, dot, remaining_key = key.partition(".")
 
-    if is_state(state) and dot:
+    if dot and is_mapping(state):
         inner = state[head]
-    elif issubclass(type(state), (list, tuple)) and head.removeprefix("-").isdecimal():
+    elif is_sequence(state) and head.removeprefix("-").isdecimal():
         inner = state[int(head)]
     else:
         raise KeyError(key)

@@ -15,7 +15,7 @@ from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequenc
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 from textevolve.engine.local import gather_bounded, stream
 from textevolve.errors import FatalModelError, InputError, StoreError
@@ -28,7 +28,7 @@ from textevolve.evaluation import (
     check_case,
     empty_default,
 )
-from textevolve.json_texts import as_array, write_text
+from textevolve.json_texts import as_array, is_mapping, write_text
 from textevolve.node_eval.evaluators import (
     NO_INPUT,
     NO_OUTPUT,
@@ -37,7 +37,6 @@ from textevolve.node_eval.evaluators import (
     Targets,
     as_failure,
     check_outcome,
-    is_state,
     read_state_text,
     skip_broken,
 )
@@ -73,7 +72,7 @@ class Episode:
                 yield step, item
 
 
-def split_history(history: History, name: str = "") -> list[Episode]:
+def split_history(history: History, name: str) -> list[Episode]:
     """Split a history into one episode per run, named by the run's id; with `name`, by the name, or
     by `name/id` if there are several runs."""
     episodes: list[Episode] = []
@@ -338,9 +337,9 @@ def read_call(history: History) -> Case | None:
     hands_over = item.node.startswith(HAND_OVERS)
 
     for model in reversed(list(history.items)):
-        state = cast("dict[str, Any]", model.input_state) if is_state(model.input_state) else {}
-        tools = cast("list[Any]", state.get("tools") or ())
-        names = [str(tool.get("name")) for tool in tools if is_state(tool)]
+        state: Mapping[str, Any] = model.input_state if is_mapping(model.input_state) else {}
+        tools: Sequence[Any] = state.get("tools") or ()
+        names = [str(tool.get("name")) for tool in tools if is_mapping(tool)]
         if item.node in names or (hands_over and any(n.startswith(HAND_OVERS) for n in names)):
             break
     else:
@@ -410,7 +409,8 @@ def read_run(history: History) -> Trajectory:
         own_calls = _find_calls(item)
         if item.instruction is Instruction.TOOL_CALL and (own_calls or not inner):
             outer = tools.get(item.ids.get("parent_id", ""))
-            if outer and _is_same_call(item, outer):
+            # A framework and the client that it uses, such as that of MCP, both record one call.
+            if outer and item.node == outer.node and item.input_state in (None, outer.input_state):
                 continue
             call_fields = {"name": item.node, "result": item.output_state, "error": error}
             arguments = own_calls[0].get("arguments") if own_calls else item.input_state
@@ -431,12 +431,6 @@ def _find_calls(item: HistoryItem) -> list[Any]:
     return calls
 
 
-def _is_same_call(inner: HistoryItem, outer: HistoryItem) -> bool:
-    """Tell whether two nodes are one tool call, which a framework and the client that it uses, such
-    as that of MCP, have both recorded."""
-    return inner.node == outer.node and inner.input_state in (None, outer.input_state)
-
-
 def _take_new(known: Sequence[Any], messages: Sequence[Any]) -> list[Any]:
     """Return the messages that are not known yet: a state of a graph repeats those before it. Of
     equal messages as many are new as occur more often than before."""
@@ -454,9 +448,9 @@ def _take_new(known: Sequence[Any], messages: Sequence[Any]) -> list[Any]:
 
 def _list_messages(state: Any) -> list[Any]:
     """List the messages in an output, in the forms of models' outputs and of states of graphs."""
-    messages = state.get("messages") if is_state(state) else None
+    messages = state.get("messages") if is_mapping(state) else None
     listed = as_array(messages)
-    return [{"role": "", **message} for message in listed if is_state(message)]
+    return [{"role": "", **message} for message in listed if is_mapping(message)]
 
 
 class NodeJudge:

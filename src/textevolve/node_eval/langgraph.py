@@ -190,7 +190,6 @@ class LangGraphHandler(BaseCallbackHandler):
         **kwargs: Any,
     ) -> None:
         runs = self._runs
-        key = run_id.int
         run = self._enter(run_id, parent_run_id, inputs, metadata or {})
         if not metadata or name != metadata.get("langgraph_node") or name in (None, START_NODE):
             return
@@ -199,7 +198,7 @@ class LangGraphHandler(BaseCallbackHandler):
         space = run.id, namespace
         # A function of a conditional edge and a graph inside a node may bear the node's name: they
         # run within its namespace. The tag tells a new attempt while the last one still dies away.
-        if key in runs.places:
+        if run_id.int in runs.places:
             return
         if space in runs.spaces and f"graph:step:{step}" not in (tags or ()):
             return
@@ -210,7 +209,7 @@ class LangGraphHandler(BaseCallbackHandler):
         node = self._monitor.begin(name, instruction, inputs, step=superstep, path=path, run=run)
         node.ignored = node.ignored or not self._records
         place = _Place(node, name + _read_number(metadata), space)
-        runs.places[key] = runs.spaces[space] = place
+        runs.places[run_id.int] = runs.spaces[space] = place
 
     def _enter(
         self, run_id: UUID, parent_run_id: UUID | None, inputs: Any, metadata: dict[str, Any]
@@ -363,7 +362,7 @@ def _read_reason(error: GraphBubbleUp) -> Any:
 
 def _count_tokens(response: LLMResult) -> int | None:
     """Return the number of tokens that the model reports; None if it reports none."""
-    usage = cast(Any, (response.llm_output or {}).get("token_usage"))
+    usage: Any = (response.llm_output or {}).get("token_usage")
     if is_object(usage) and isinstance(total := usage.get("total_tokens"), int):
         return total
     messages = (

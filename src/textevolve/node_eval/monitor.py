@@ -15,12 +15,13 @@ import inspect
 from asyncio import CancelledError
 from collections.abc import Callable, Generator, Hashable, Iterable, Mapping
 from contextlib import contextmanager
-from dataclasses import is_dataclass
+from dataclasses import dataclass, is_dataclass
 from time import perf_counter, time
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 from uuid import uuid4
 
 from textevolve.errors import InputError
+from textevolve.evaluation import empty_default
 from textevolve.node_eval.background import Background, Plan, close_first, evaluating, is_slow, log
 from textevolve.node_eval.evaluators import (
     ERROR_KEPT,
@@ -98,21 +99,15 @@ class LiveNode:
             self._monitor.fail(self.node, error, tokens=self.tokens)
 
 
+@dataclass(frozen=True, slots=True)
 class NodeScope:
     """A decorator of functions of every kind; also a context manager around a block of code."""
 
-    def __init__(
-        self,
-        monitor: Monitor,
-        instruction: Instruction | None,
-        name: str | None,
-        input_state: Any,
-    ) -> None:
-        self._monitor = monitor
-        self._instruction = instruction
-        self._name = name
-        self._input_state = input_state
-        self._live: list[LiveNode] = []
+    _monitor: Monitor
+    _instruction: Instruction | None
+    _name: str | None
+    _input_state: Any
+    _live: list[LiveNode] = empty_default(list)
 
     def __call__(self, function: F) -> F:
         name = self._name or getattr(function, "__name__", type(function).__name__)

@@ -6,12 +6,13 @@ provider.add_span_processor(SpanJudge(monitor))
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 from opentelemetry.trace import StatusCode, format_span_id, format_trace_id
 
+from textevolve.json_texts import is_sequence
 from textevolve.mappings import drop_empty, map_values
 from textevolve.node_eval import span_states
 from textevolve.node_eval.background import evaluating, log
@@ -99,7 +100,7 @@ def _read(attributes: Mapping[str, Any] | None) -> dict[str, Any]:
     values = dict(attributes or {})
     for name, value in values.items():
         # The library stores lists as tuples, which files do not have.
-        if isinstance(value, tuple):
-            values[name] = list(cast("tuple[Any, ...]", value))
+        if is_sequence(value):
+            values[name] = list(value)
 
     return values

@@ -23,9 +23,6 @@ ENDED = ("completed", "failed", "expired", "cancelled")
 """The states of a job that has ended; in any other state (validating, in_progress, finalizing, ...)
 it is still running."""
 
-_UNASKED = re.compile(r"batch_(expired|cancell?ed)")
-_STATUS = re.compile(r"\b[45]\d\d\b")
-
 
 # Requests and results
 
@@ -102,9 +99,9 @@ def read_result_line(line: bytes) -> AnsweredLine | None:
 
 
 def _status(code: str) -> int:
-    if _UNASKED.search(code):
+    if re.search(r"batch_(expired|cancell?ed)", code):
         return 0
-    if status := _STATUS.search(code):
+    if status := re.search(r"\b[45]\d\d\b", code):
         return int(status[0])
     return 400 if "invalid" in code else 500
 

@@ -250,10 +250,6 @@ def _reason_of(value: object) -> object:
     return value.get("type") if is_object(value) else value
 
 
-_Bytes = Annotated[list[Annotated[int, Field(strict=True, ge=0, le=255)]] | None, READABLE]
-_Logprob = Annotated[Annotated[float, Field(strict=True, allow_inf_nan=False)] | None, READABLE]
-
-
 class _Thought(BaseModel):
     text: KnownText = None
 
@@ -289,11 +285,13 @@ class _Message(BaseModel):
 
 class _Alternative(BaseModel):
     token: str
-    logprob: _Logprob = None
+    logprob: Annotated[
+        Annotated[float, Field(strict=True, allow_inf_nan=False)] | None, READABLE
+    ] = None
 
 
 class _Token(_Alternative):
-    bytes: _Bytes = None
+    bytes: Annotated[list[Annotated[int, Field(strict=True, ge=0, le=255)]] | None, READABLE] = None
     top_logprobs: list[_Alternative] | None = None
 
     def read(self) -> TokenLogprobs:

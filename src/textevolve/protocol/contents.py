@@ -369,9 +369,6 @@ def read_loosely(parse: Callable[[bytes], Read], body: bytes) -> Read:
         raise ValueError(f"the fields are not those of an answer: {error}") from error
 
 
-_Cost = Annotated[Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)] | None, READABLE]
-
-
 def either(*names: str) -> Any:
     """Return a field that is read by the first of these names."""
     return Field(validation_alias=AliasChoices(*names))
@@ -400,7 +397,9 @@ class ReportedUsage(BaseModel):
     ] = None
     cache_creation_input_tokens: KnownCount = None
     total_tokens: KnownCount = None
-    cost: _Cost = None
+    cost: Annotated[
+        Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)] | None, READABLE
+    ] = None
 
     @property
     def whole_prompt(self) -> int:

@@ -87,12 +87,11 @@ def _systemone_question(question: Question) -> dict[str, Any]:
 def _decisions_question(question: Question) -> dict[str, Any]:
     """Return a question in the form of OpenAI's Decisions API; the instructions say what yes and no
     mean, since predicates have no field for that."""
-    instructions = question.instructions
-    body = {"type": question.kind, "name": question.name, "instructions": instructions}
+    body = {"type": question.kind, "name": question.name, "instructions": question.instructions}
     if question.kind == "predicate":
         no, yes = question.options
         meanings = drop_empty({"True": yes.description, "False": no.description})
-        lines = [instructions, *(f"{word}: {text}" for word, text in meanings.items())]
+        lines = [question.instructions, *(f"{word}: {text}" for word, text in meanings.items())]
         return body | {"instructions": "\n".join(lines)}
 
     if question.kind == "choice":
@@ -231,7 +230,6 @@ class ScoreQuestion(BaseModel):
 SystemOneQuestion: TypeAlias = Annotated[
     NoulQuestion | ChoiceQuestion | ScoreQuestion, Field(discriminator="type")
 ]
-QuestionId: TypeAlias = Annotated[str, Field(min_length=1)]
 
 
 class _NamedOption(BaseModel):
@@ -285,7 +283,8 @@ class SystemOneRequest(BaseModel):
     model: str
     state: StructuredText
     questions: Annotated[
-        dict[QuestionId, SystemOneQuestion], Field(min_length=1, max_length=MOST_QUESTIONS)
+        dict[Annotated[str, Field(min_length=1)], SystemOneQuestion],
+        Field(min_length=1, max_length=MOST_QUESTIONS),
     ]
     assets: Any = None
 

@@ -362,7 +362,7 @@ def cell_text(cell: Cell, column: Column) -> str:
     return f"{value} {interval}" if interval else value
 
 
-def cell_parts(cell: Cell, format: Format, digits: int | None = None) -> tuple[str, str]:
+def cell_parts(cell: Cell, format: Format, digits: int | None) -> tuple[str, str]:
     """Return the text of a figure, and that of its interval in brackets, which is empty without an
     interval."""
     if not isinstance(cell, Estimate):

@@ -71,7 +71,6 @@ PIECE = 1 << 16
 
 SCRIPT = ("matrix_elements.js", "matrix.js")
 
-DrawBlocks = Callable[[Iterable[Block], int], Iterator[Markup]]
 Macro = Callable[..., Markup]
 
 
@@ -89,7 +88,7 @@ def draw_matrix(
     matrix: Matrix,
     level: int,
     macro: Macro,
-    draw: DrawBlocks,
+    draw: Callable[[Iterable[Block], int], Iterator[Markup]],
     *,
     name: str,
     script: Markup | None,

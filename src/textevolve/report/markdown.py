@@ -29,7 +29,6 @@ _MARKS = late_re(
     re.IGNORECASE,
 )
 _LINE_START = late_re(r"([-+=])|(\d{1,9})([.)])(?=\s|$)")
-_FENCE = late_re(r"`{3,}")
 
 
 def write_markdown(report: Report, target: IO[bytes]) -> None:
@@ -67,7 +66,7 @@ def _escape_lines(text: str) -> str:
 
 def _fence(text: str) -> str:
     excerpt = wording.visible(wording.clip(text, TEXT_SHOWN))
-    longest = max((len(run) for run in _FENCE.findall(excerpt)), default=2)
+    longest = max((len(run) for run in re.findall(r"`{3,}", excerpt)), default=2)
     marks = "`" * (longest + 1)
     return f"{marks}text\n{excerpt}\n{marks}\n"
 

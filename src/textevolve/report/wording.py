@@ -141,14 +141,13 @@ def spent(usage: Usage) -> str:
 
 
 _VERSION = re.compile(r"[-@:](\d{3,8}|\d{4}-\d\d-\d\d|\d\d-\d{4}|\d\d-\d\d|latest)")
-_VARIANT = re.compile(r"[-:]latest$|:(free|nitro|floor|online)$")
 
 
 def is_same_model(requested: str, answering: str) -> bool:
     """Tell whether the model that answered is the requested one. The provider before the name is
     ignored, and so is the version that an alias resolves to, such as a date."""
     name, other = (re.split("[/#]", model.casefold())[-1] for model in (requested, answering))
-    alias = _VARIANT.sub("", name)
+    alias = re.sub(r"[-:]latest$|:(free|nitro|floor|online)$", "", name)
     dated = other.startswith(alias) and _VERSION.fullmatch(other, len(alias))
     return other in (name, alias) or bool(dated)
 

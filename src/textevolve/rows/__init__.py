@@ -18,7 +18,12 @@ from textevolve.json_texts import as_array, as_object, find_path, parse_printed
 from textevolve.ledger import log
 from textevolve.mappings import map_values, omit
 from textevolve.reach import is_file, is_folder, is_there, matching_files
-from textevolve.rows.exports import KnownExport, find_export, gather_checks, join_sessions
+from textevolve.rows.exports import (
+    KNOWN_EXPORTS,
+    KnownExport,
+    gather_checks,
+    join_sessions,
+)
 from textevolve.rows.formats import SUFFIXES, RowFile, read_file
 from textevolve.rows.images import PREFIX, fetch_files
 from textevolve.rows.spreadsheets import Header
@@ -200,7 +205,8 @@ class Renaming:
         is_first = self._is_first
         if is_first:
             self._is_first = False
-            self._export = find_export(row)
+            exports = (export for export in KNOWN_EXPORTS if row.keys() >= export.fields)
+            self._export = next(exports, None)
         usual_row = row
         if self._export is not None:
             usual_row = self._export.read(row, self._new.values())

@@ -30,7 +30,7 @@ from textevolve.evaluation import (
 )
 from textevolve.images import IMAGES_PER_CASE, Pictures
 from textevolve.json_texts import as_array, as_object, is_mapping, pack_value, write_text
-from textevolve.mappings import drop_none, pick
+from textevolve.mappings import drop_none, omit, pick
 from textevolve.messages import list_messages
 from textevolve.rows import Renaming, read_rows
 from textevolve.rows.chats import (
@@ -134,8 +134,8 @@ def cases_of_row(
     Raises:
         InputError: there is no input, or a value is no text; names `where`.
     """
-    if isinstance(case := row.get("case"), Mapping) and "candidates" in case:
-        row = cast("Mapping[str, Any]", case)  # a line of an exported evaluation
+    if is_mapping(case := row.get("case")) and "candidates" in case:
+        row = case  # a line of an exported evaluation
     aside = (IMAGES, CANDIDATE_IMAGES) if reading.images else ()
     roles = columns.find_roles(row, where, aside, letters=reading.letters)
     source = _RowSource(row, where, columns, reading, roles)
@@ -198,7 +198,8 @@ def cases_of_row(
         facts["parameters"] |= source.take_checks(reading.checks)
     if reading.compared:
         facts["parameters"] |= source.take_title()
-    source.refuse_misspelt()
+    for name in omit(row, source.read):
+        source.refuse_near(name, source.get(name), name)
     if reading.whole:
         facts["parameters"] |= source.keep_row()
     columns.taken |= source.read
@@ -513,12 +514,6 @@ class _RowSource:
         self.read |= dict.fromkeys(parameters, "parameter")
 
         return {**known_parameters, **drop_none(parameters)}
-
-    def refuse_misspelt(self) -> None:
-        """Refuse a column that nothing reads if it is a misspelt parameter."""
-        for name in self.row:
-            if name not in self.read:
-                self.refuse_near(name, self.get(name), name)
 
     def refuse_near(self, name: str, value: object, place: str) -> None:
         """Refuse a name that is nearly that of a parameter, with a value of it: the case would be

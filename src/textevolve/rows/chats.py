@@ -35,7 +35,6 @@ _SPEAKERS = {
     **dict.fromkeys(("assistant", "gpt", "ai", "model", "bot", "chatbot"), ASSISTANT),
     **dict.fromkeys(("tool", "function", "ipython"), "Tool"),
 }
-_SPOKEN = re.compile(r"\n\n(Human|Assistant):")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +96,7 @@ def read_transcript(text: str) -> Chat | None:
     after a blank line, as the HH data set does; None for any other text."""
     if not text.lstrip().startswith("Human:") or "\n\nAssistant:" not in text:
         return None
-    pieces = _SPOKEN.split(f"\n\n{text.lstrip()}")[1:]
+    pieces = re.split(r"\n\n(Human|Assistant):", f"\n\n{text.lstrip()}")[1:]
     turns = [
         ChatTurn(speaker_of(role), answer.strip())
         for role, answer in zip(pieces[::2], pieces[1::2], strict=True)

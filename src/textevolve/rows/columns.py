@@ -98,7 +98,6 @@ _MEASURES = (
     "images",
 )
 """The endings of column names that describe an output but contain none, as in output_tokens."""
-_PICTURES = re.compile(r"(image|picture|photo|img)s?_?\d*")
 _BLANK = re.compile(r"\n\s*\n")
 _BREAKS = re.compile(r"[\s_-]+|(?<=[a-z])(?=[A-Z])")
 _LETTERS = ("a", "b")
@@ -521,7 +520,9 @@ def leave_out_columns(
     """Record columns that nothing reads in the ledger. `sees_images`: whether the study reads
     images, so that it says where they are looked for. `advice`: how to have them read."""
     reason = f"nothing reads {list_names(names)}"
-    pictures = [name for name in names if _PICTURES.fullmatch(fold_name(name))]
+    pictures = [
+        name for name in names if re.fullmatch(r"(image|picture|photo|img)s?_?\d*", fold_name(name))
+    ]
     if pictures and sees_images:
         reason += f"; pictures are a list in a column images, or one by --map images={pictures[0]}"
     leave_out("column", reason + advice, len(names))

@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from textevolve.errors import InputError
-from textevolve.json_texts import as_array, as_object, find_path, parse_printed
+from textevolve.json_texts import as_array, find_path, parse_printed
 from textevolve.mappings import drop_empty, first_of, omit
 from textevolve.messages import fields_of, is_message
+from textevolve.rows.trajectories import list_objects
 
 if TYPE_CHECKING:
     from textevolve.rows.tables import Row
@@ -163,11 +164,6 @@ KNOWN_EXPORTS = (
         joined=("retrieval_context", "context"),
     ),
 )
-
-
-def find_export(row: Row) -> KnownExport | None:
-    """Return the program whose export has such rows; None if no known one has."""
-    return next((export for export in KNOWN_EXPORTS if row.keys() >= export.fields), None)
 
 
 # The tests of promptfoo, whose tables have a check in each of some columns.
@@ -353,8 +349,8 @@ def _find_id(log: SessionLog, line: LogLine) -> str:
 
 def read_session(document: LogLine) -> LogLine | None:
     """Return the row of a trajectory of SWE-agent; None for any other document."""
-    history = list(map(as_object, as_array(document.get("history"))))
-    steps = list(map(as_object, as_array(document.get("trajectory"))))
+    history = list_objects(document, "history")
+    steps = list_objects(document, "trajectory")
     if not history or not document.keys() <= TRAJECTORY or not all(map(is_message, history)):
         return None
 

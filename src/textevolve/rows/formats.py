@@ -225,7 +225,7 @@ def list_rows(document: Any, *, by_name: bool = False) -> list[Any] | None:
         return None
     values: list[Any] = list(fields.values())
     if all(map(as_object, values)):
-        return _list_objects(cast("dict[str, dict[str, Any]]", fields))
+        return _list_objects(fields)
     lists = list(map(as_array, values))
     if len(lists) == 1 and lists[0] and all(map(as_object, lists[0])):
         return lists[0]
@@ -247,12 +247,6 @@ def _list_objects(objects: Mapping[str, Mapping[str, Any]]) -> list[Any] | None:
     return [{"id": id, **row} for id, row in objects.items()]
 
 
-def _read_binary(
-    read: Callable[[IO[bytes], str, Header], Iterator[Placed]],
-) -> Callable[[IO[bytes], RowFile], Iterator[Placed]]:
-    return lambda file, about: read(file, about.name, about.header)
-
-
 LINES = RowFormat((".jsonl", ".ndjson"), _read_json, write_lines, is_text=True)
 DOCUMENT = RowFormat((".json", ".traj"), _read_json, is_text=True)
 TABLE = RowFormat((".csv", ".tsv"), _read_table, write_csv, is_text=True)
@@ -260,7 +254,12 @@ FORMATS = (
     LINES,
     DOCUMENT,
     TABLE,
-    RowFormat((".parquet",), _read_binary(read_parquet), write_parquet, signature=b"PAR1"),
+    RowFormat(
+        (".parquet",),
+        lambda file, about: read_parquet(file, about.name, about.header),
+        write_parquet,
+        signature=b"PAR1",
+    ),
     RowFormat(
         (".xlsx",),
         lambda file, about: read_workbook(file, about.name, about.is_text, about.header),

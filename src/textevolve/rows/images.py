@@ -17,6 +17,7 @@ from urllib.parse import unquote, urlsplit
 
 from textevolve.errors import InputError, SettingsError, shorten_error
 from textevolve.images import IMAGE_LIMIT, IMAGES_PER_CASE, image_url, open_image
+from textevolve.json_texts import is_sequence
 from textevolve.ledger import log
 from textevolve.proxies import name_exemption
 from textevolve.reach import allowed_path, check_address
@@ -215,8 +216,7 @@ def list_images(value: object, where: str) -> Iterator[object]:
         except (ValueError, RecursionError):
             raise InputError(f"{where}: begins as a list, and is not valid JSON") from None
 
-    cells = cast("Sequence[object]", value if isinstance(value, list | tuple) else [value])
-    for cell in cells:
+    for cell in value if is_sequence(value) else [value]:
         is_nan = isinstance(cell, float) and cell != cell
         if cell is not None and not is_nan and (not isinstance(cell, str) or cell.strip()):
             yield cell

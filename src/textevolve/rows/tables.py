@@ -25,7 +25,7 @@ from textevolve.messages import is_message, read_message
 from textevolve.reach import allowed_path, check_stdin
 from textevolve.rows.chats import read_chat, write_chat
 from textevolve.rows.exports import read_session
-from textevolve.rows.trajectories import is_trajectory, read_trajectory_row
+from textevolve.rows.trajectories import is_trajectory, list_objects, read_trajectory_row
 
 # The text of files and standard input, and JSON parsed from text.
 
@@ -42,13 +42,12 @@ _ESCAPE = re.compile(
     r"|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
     re.DOTALL,
 )
-_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def mend_halves(text: str) -> str:
     """Return JSON in which half a surrogate pair, which JSON can escape but no valid text contains,
     is replaced by U+FFFD. It is applied to all JSON from outside."""
-    if not _SURROGATE.search(text):
+    if not re.search(r"\\u[dD][89a-fA-F]", text):
         return text
     return _ESCAPE.sub(lambda found: "\\ufffd" if found[1] else found[0], text)
 
@@ -62,9 +61,6 @@ def import_pyarrow(module: str, purpose: str) -> Any:
     return import_optional(module, purpose, "parquet")
 
 
-_PACKAGE = re.compile(r"(?:backports\.)?\w+")
-
-
 def import_optional(module: str, purpose: str, extra: str) -> Any:
     """Import a module of an optional package. `extra`: the extra that installs it.
 
@@ -74,7 +70,7 @@ def import_optional(module: str, purpose: str, extra: str) -> Any:
     try:
         return import_module(module)
     except ImportError:
-        package = cast("re.Match[str]", _PACKAGE.match(module))[0]
+        package = cast("re.Match[str]", re.match(r"(?:backports\.)?\w+", module))[0]
         raise SettingsError(
             f'{purpose} needs {package}: pip install "textevolve[{extra}]"'
         ) from None
@@ -268,8 +264,6 @@ _CELL = re.compile(
     r"\s*\[(?:PASS|FAIL|ERROR)\] \([^)]*\)\s*(.*?)(?:\s*(?:Pass|Fail) Reason: .*)?", re.DOTALL
 )
 """An output in older tables of promptfoo, which stands between its verdict and the reason."""
-_VARIABLE = re.compile(r"\{\{\s*([^{}]+?)\s*\}\}")
-"""A variable in a template of promptfoo."""
 _EQUALITY = ("equals", "contains", "icontains", "similar", "factuality")
 """The assertions of promptfoo whose value is a reference answer."""
 _ANEW = "are not read; a judge scores the outputs anew"
@@ -329,7 +323,7 @@ def read_results(document: Mapping[str, Any]) -> list[Row] | None:
         _name_lost(document, [row.get("id") for row in rows])
         return rows
     results = document.get("results")
-    results = cast("Row", results).get("results") if is_object(results) else results
+    results = results.get("results") if is_object(results) else results
 
     return list(map(read_tool_result, results)) if is_array(results) else None
 
@@ -428,7 +422,7 @@ def _read_eval_item(row: Row) -> Row:
     if "sample" not in row:
         return item
     sample = as_object(row["sample"])
-    answers = list(map(as_object, as_array(sample.get("output"))))
+    answers = list_objects(sample, "output")
     texts = [read_message(answer).text for answer in answers if is_message(answer)]
     of_run = {
         "id": row.get("datasource_item_id"),
@@ -445,7 +439,11 @@ def _read_eval_item(row: Row) -> Row:
 def _fill(template: str, variables: Mapping[str, Any]) -> str:
     """Return a template of promptfoo with its variables, such as `{{port}}`, filled in."""
     column_texts = map_values(write_text, variables)
-    return _VARIABLE.sub(lambda variable: column_texts.get(variable[1], variable[0]), template)
+    return re.sub(
+        r"\{\{\s*([^{}]+?)\s*\}\}",
+        lambda variable: column_texts.get(variable[1], variable[0]),
+        template,
+    )
 
 
 def has_outputs(columns: Iterable[str]) -> bool:

@@ -56,20 +56,20 @@ def is_trajectory(document: Mapping[str, Any]) -> bool:
     return version.startswith("ATIF") and is_array(document.get("steps"))
 
 
-def _list_objects(fields: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
+def list_objects(fields: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
     return list(map(as_object, as_array(fields.get(name))))
 
 
 def read_steps(document: AtifDocument) -> Iterator[TrajectoryStep]:
     """Yield the steps of a trajectory. Ids of calls are unique within a step alone, so messages
     have the number of the step before them."""
-    embedded = _list_objects(document, "subagent_trajectories")
+    embedded = list_objects(document, "subagent_trajectories")
     subagents = {str(subagent.get("trajectory_id")): subagent for subagent in embedded}
     calls: dict[str, dict[str, Any]] = {}
 
-    for number, fields in enumerate(_list_objects(document, "steps"), 1):
+    for number, fields in enumerate(list_objects(document, "steps"), 1):
         own_calls: list[dict[str, Any]] = []
-        for call in _list_objects(fields, "tool_calls"):
+        for call in list_objects(fields, "tool_calls"):
             id = str(call.get("tool_call_id"))
             name = str(call.get("function_name") or "")
             calls[id] = {"id": f"{number}.{id}", "name": name, "arguments": call.get("arguments")}
@@ -83,14 +83,14 @@ def read_steps(document: AtifDocument) -> Iterator[TrajectoryStep]:
         }
         speaker = {"role": "assistant" if source == "agent" else source, "content": ""}
         messages = [{**speaker, **drop_empty(said), **pick(fields, STEP_FIELDS)}]
-        observed = _list_objects(as_object(fields.get("observation")), "results")
+        observed = list_objects(as_object(fields.get("observation")), "results")
         # A result without the id of its call is that of the only call.
         only_call = own_calls[0] if len(own_calls) == len(observed) == 1 else None
         called: list[tuple[str, AtifDocument]] = []
         for result in observed:
             call = calls.get(str(result.get("source_call_id")), only_call)
             id = "" if call is None else call["id"]
-            ids = [str(r.get("trajectory_id")) for r in _list_objects(result, SUBAGENTS)]
+            ids = [str(r.get("trajectory_id")) for r in list_objects(result, SUBAGENTS)]
             own = [subagents[name] for name in ids if name in subagents]
             called += [(id, subagent) for subagent in own]
             content = result.get("content") or "\n".join(map(_find_answer, own))

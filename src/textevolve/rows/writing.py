@@ -19,7 +19,7 @@ from numbers import Integral, Real
 from typing import IO, Any, cast
 
 from textevolve.errors import InputError
-from textevolve.json_texts import is_array, is_mapping, write_text
+from textevolve.json_texts import is_array, is_mapping, is_object, write_text
 from textevolve.portions import measure, split_portions
 from textevolve.rows.spreadsheets import defuse
 from textevolve.rows.tables import import_pyarrow
@@ -91,8 +91,8 @@ def flat_cells(row: FlatRow, before: str = "") -> Iterator[tuple[str, Scalar]]:
     """Yield the cells of a row as `flatten` does, several of one name, too. `before`: the beginning
     of their names."""
     for name, value in row.items():
-        if isinstance(value, dict):
-            yield from flat_cells(cast(FlatRow, value), f"{before}{name}.")
+        if is_object(value):
+            yield from flat_cells(value, f"{before}{name}.")
         else:
             yield before + name, write_text(value) if is_array(value) else value
 

@@ -372,8 +372,6 @@ TYPES = (b"application/json", b"application/x-ndjson", b"application/jsonl")
 """The content types of bodies that the API accepts. A page of another site could send bodies of
 other types, or without a type, without asking this server for permission."""
 
-_TAKES_SEVERAL = re.compile(r"/v1/studies/[^/]+/records\?status")
-"""The path and the parameter of the API that takes several values."""
 
 App: TypeAlias = Callable[[AsgiScope, Receive, Send], Awaitable[None]]
 
@@ -570,7 +568,9 @@ def _check_query(scope: AsgiScope) -> None:
     query = (scope.get("query_string") or b"").decode("latin-1")
     counts = Counter(name for name, _ in parse_qsl(query, keep_blank_values=True))
     for name, number in counts.items():
-        if number > 1 and not _TAKES_SEVERAL.fullmatch(f"{scope['path']}?{name}"):
+        # Records are chosen by several statuses.
+        takes_several = r"/v1/studies/[^/]+/records\?status"
+        if number > 1 and not re.fullmatch(takes_several, f"{scope['path']}?{name}"):
             raise bad_request(f"the parameter {name} is given twice", param=name)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 from fastapi import APIRouter, Depends, Request, Response
 
@@ -33,7 +33,6 @@ router = APIRouter(
     prefix="/v1/namespaces/{namespace}/jobs", tags=["jobs"], dependencies=[Depends(check_seen)]
 )
 
-JobAction: TypeAlias = Literal["run", "pause", "resume"]
 
 RUNS = 50
 """The number of a job's latest runs that its description contains."""
@@ -81,7 +80,11 @@ def delete_job(server: Server, caller: MayAdminister, namespace: str, name: str)
 
 @router.post("/{name}/{action}", status_code=202)
 def change_job(
-    server: Server, caller: MayAdminister, namespace: str, name: str, action: JobAction
+    server: Server,
+    caller: MayAdminister,
+    namespace: str,
+    name: str,
+    action: Literal["run", "pause", "resume"],
 ) -> Response:
     """Make it due now, let it run no more until it is resumed, or let it run again: times that went
     by are left out."""

@@ -152,7 +152,7 @@ class SearchArguments(MemorySearch):
     collection: str = option(description="The name of the collection.")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class McpCall:
     """A call of a tool.
 

@@ -117,8 +117,6 @@ def check_models(server: ServerState, caller: Caller, names: Iterable[Any]) -> N
 MOST_ON_A_PAGE = 500
 PageLimit: TypeAlias = Annotated[int, Query(ge=1, le=MOST_ON_A_PAGE, description="How many.")]
 _Name: TypeAlias = Annotated[str, Path(description="Its name.")]
-_After: TypeAlias = Annotated[str, Query(description="The value of `next` in the previous page.")]
-_Force: TypeAlias = Annotated[bool, Query(description="Delete a collection even if agents use it.")]
 
 EXAMPLES: Mapping[str, Mapping[str, Any]] = {
     "namespaces": {"name": "acme", "description": "The support team's."},
@@ -205,7 +203,10 @@ def make_router(kind: Kind[Any, Any]) -> APIRouter:
 
     @router.get("")
     async def list_all(
-        request: Request, space: Any = reads, limit: PageLimit = 100, cursor: _After = ""
+        request: Request,
+        space: Any = reads,
+        limit: PageLimit = 100,
+        cursor: Annotated[str, Query(description="The value of `next` in the previous page.")] = "",
     ) -> Response:
         """All of them by name, page by page."""
         visible = None if kind.walled else caller_of(request).namespaces
@@ -248,7 +249,13 @@ def make_router(kind: Kind[Any, Any]) -> APIRouter:
         return respond(data)
 
     @router.delete("/{name}", status_code=204)
-    async def delete(name: _Name, space: Any = admins, force: _Force = False) -> Response:
+    async def delete(
+        name: _Name,
+        space: Any = admins,
+        force: Annotated[
+            bool, Query(description="Delete a collection even if agents use it.")
+        ] = False,
+    ) -> Response:
         """Delete one with everything that belongs to it."""
         await group_of(space).delete(name, force=force)
         return Response(status_code=204)
@@ -353,38 +360,9 @@ async def open_memories(
 
 
 _Read: TypeAlias = Annotated[AsyncMemories, _memories_for("read")]
-_Write: TypeAlias = Annotated[AsyncMemories, _memories_for("run")]
-"""The collection of a path, for callers who may run studies. They may also chat, and chats write
-memories."""
 _WriteTexts: TypeAlias = Annotated[AsyncMemories, _memories_for("run", embeds=True)]
 _ReadByTexts: TypeAlias = Annotated[AsyncMemories, _memories_for("read", embeds=True)]
-_NewMemory: TypeAlias = Annotated[MemorySpec, example_body(NEW_MEMORY)]
-_Search: TypeAlias = Annotated[MemorySearch, example_body(SEARCH)]
-_Closed: TypeAlias = Annotated[
-    bool, Query(description="Include superseded and forgotten memories.")
-]
-_Version: TypeAlias = Annotated[
-    int | None,
-    Query(
-        ge=0,
-        description="The number of a version of the collection, whose memories are listed;"
-        " default: the newest.",
-    ),
-]
-_Cursor: TypeAlias = Annotated[
-    str | None, Query(description="The value of `next` in the previous page.")
-]
 _Id: TypeAlias = Annotated[str, Path(description="The memory's id.")]
-_Erase: TypeAlias = Annotated[
-    bool, Query(description="Delete the text, too; needs a key with the scope admin.")
-]
-_WithSource: TypeAlias = Annotated[
-    bool,
-    Query(
-        description="With `erase`: delete the message of a stored chat that it is from, too;"
-        " otherwise it stays."
-    ),
-]
 
 
 KEPT_SOURCES: Mapping[int | str, dict[str, Any]] = {
@@ -396,9 +374,20 @@ KEPT_SOURCES: Mapping[int | str, dict[str, Any]] = {
 async def list_memories(
     memories: _Read,
     limit: PageLimit = 100,
-    cursor: _Cursor = None,
-    closed: _Closed = False,
-    version: _Version = None,
+    cursor: Annotated[
+        str | None, Query(description="The value of `next` in the previous page.")
+    ] = None,
+    closed: Annotated[
+        bool, Query(description="Include superseded and forgotten memories.")
+    ] = False,
+    version: Annotated[
+        int | None,
+        Query(
+            ge=0,
+            description="The number of a version of the collection, whose memories are listed;"
+            " default: the newest.",
+        ),
+    ] = None,
 ) -> Response:
     """List the memories in the order of storing, page by page."""
     rows = await memories.list(limit=limit + 1, after=cursor, closed=closed, version=version)
@@ -407,7 +396,9 @@ async def list_memories(
 
 
 @memories_router.post("", status_code=201)
-async def add_memory(request: Request, memories: _WriteTexts, spec: _NewMemory) -> Response:
+async def add_memory(
+    request: Request, memories: _WriteTexts, spec: Annotated[MemorySpec, example_body(NEW_MEMORY)]
+) -> Response:
     """Store a memory."""
     refuse_idempotency_key(
         request, "use the path /import, which skips memories that are stored already"
@@ -418,7 +409,7 @@ async def add_memory(request: Request, memories: _WriteTexts, spec: _NewMemory) 
 @memories_router.post("/search")
 async def search_memories(
     memories: _ReadByTexts,
-    search: _Search,
+    search: Annotated[MemorySearch, example_body(SEARCH)],
 ) -> Response:
     """Find memories that are relevant to a text, best first, with the parts of each score."""
     return respond(await list_found(memories, search))
@@ -486,11 +477,20 @@ async def show_history(memories: _Read, id: _Id) -> Response:
 
 @memories_router.delete("/{id}", status_code=204, responses=KEPT_SOURCES)
 async def forget_memory(
-    memories: _Write,
+    # Callers who may run studies may also chat, and chats write memories.
+    memories: Annotated[AsyncMemories, _memories_for("run")],
     request: Request,
     id: _Id,
-    erase: _Erase = False,
-    with_source: _WithSource = False,
+    erase: Annotated[
+        bool, Query(description="Delete the text, too; needs a key with the scope admin.")
+    ] = False,
+    with_source: Annotated[
+        bool,
+        Query(
+            description="With `erase`: delete the message of a stored chat that it is from, too;"
+            " otherwise it stays."
+        ),
+    ] = False,
 ) -> Response:
     """Close a memory: it is found no more, and its history stays. If a message of a stored chat
     still says what was erased, the answer names the message (200)."""

@@ -73,6 +73,17 @@ def table_statistic(
     return Statistic(float(measure(tables.sum(axis=0))), interval)
 
 
+def coincidences(ratings: Sequence[Sequence[int]], classes: int) -> Array:
+    """Return a table of coincidences for each item (items, q, q), as `alpha_of` describes it, of
+    the classes, from 0, that its raters chose; their number may vary."""
+    tables = np.zeros((len(ratings), classes, classes))
+    for table, raters in zip(tables, ratings, strict=True):
+        for a, b in permutations(raters, 2):
+            table[a, b] += 1 / (len(raters) - 1)
+
+    return tables
+
+
 def krippendorff_alpha(
     ratings: Sequence[Sequence[int]],
     classes: int,
@@ -82,15 +93,11 @@ def krippendorff_alpha(
     seed: int,
 ) -> Statistic:
     """Compute Krippendorff's alpha, nominal or for squared differences (`squared`), with its
-    interval by group. `ratings`: the classes, from 0, that the raters of each item chose; their
-    number may vary."""
+    interval by group. `ratings`: as in `coincidences`."""
     places = np.arange(classes, dtype=np.float64)
     gaps = np.abs(places[:, None] - places[None, :])
     distance = gaps**2 if squared else np.sign(gaps)
-    tables = np.zeros((len(ratings), classes, classes))
-    for table, raters in zip(tables, ratings, strict=True):
-        for a, b in permutations(raters, 2):
-            table[a, b] += 1 / (len(raters) - 1)
+    tables = coincidences(ratings, classes)
 
     return table_statistic(tables, lambda sums: alpha_of(sums, distance), groups, seed=seed)
 

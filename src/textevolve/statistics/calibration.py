@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TypeAlias
 
 from textevolve.errors import InputError
 from textevolve.loading import NDArray, np
@@ -33,8 +32,6 @@ from textevolve.statistics.intervals import (
 # The functions are pure arithmetic on arrays; the caller chooses the variables and the strength of
 # the penalty.
 
-Slopes: TypeAlias = tuple[float, Array, Array]
-"""The value of a function, its gradient (k,) and its second derivative (k, k)."""
 
 STEPS = 100
 HALVINGS = 50
@@ -75,7 +72,8 @@ def fit_logistic(rows: Array, shares: Array, counts: Array, ridge: float | Array
     if not (strengths > 0).all():
         raise InputError(f"the ridge must be above 0, not {ridge}")
 
-    def slopes(weights: Array) -> Slopes:
+    # The value of the function, its gradient (k,) and its second derivative (k, k).
+    def slopes(weights: Array) -> tuple[float, Array, Array]:
         odds = rows @ weights
         chance = logistic(odds)
         losses = shares * log_logistic(odds) + (1 - shares) * log_logistic(-odds)

@@ -228,7 +228,7 @@ def permutation_p(treatment: Sequence[float], control: Sequence[float]) -> float
     samples from any populations". It is exact for at most `FLIPS` splits; for more it draws random
     ones, with p = (1 + b) / (1 + m) as in `sign_flip_test`. NaN if a sample is empty.
     """
-    pooled = np.array([*treatment, *control], dtype=float)
+    pooled = vector([*treatment, *control])
     if not len(treatment) or not len(control):
         return float("nan")
     reach = float(np.sum(treatment)) - TIE * max(1.0, float(np.abs(pooled).sum()))

@@ -36,7 +36,7 @@ def weigh_items(strata: Strata, labelled: NDArray[np.bool_]) -> Array:
     """Return the weight of each item; 0 without a label. `labelled`: whether each has one."""
     numbers = group_numbers(strata, labelled.size)
     counts = sum_groups(labelled.astype(np.float64), numbers)[numbers]
-    sizes = np.array([size for _, size in strata], dtype=np.float64)
+    sizes = vector([size for _, size in strata])
     return np.where(labelled, sizes / np.maximum(counts, 1.0), 0.0)
 
 

@@ -122,7 +122,7 @@ def read_cases(spec: ChainSpec, objects: Mapping[str, object] = {}) -> Iterator[
 
 
 def chain_cases(
-    spec: ChainSpec, rows: Iterable[Placed], objects: Mapping[str, object] = {}
+    spec: ChainSpec, rows: Iterable[Placed], objects: Mapping[str, object]
 ) -> Iterator[Case]:
     """Yield a case for each row, with its columns as JSON. `objects`: the caller's Python objects
     by name; the chain may be one of them.

@@ -252,11 +252,10 @@ class _Guidance:
         """
         hear = self.bench.listener
         question = self.made.question
-        number = self.spec.proposals
 
         if not self.made.candidates:
             try:
-                with open_step(hear, "generate", "candidates", number=number):
+                with open_step(hear, "generate", "candidates", number=self.spec.proposals):
                     self._set(candidates=await self._propose())
             except CallError as error:
                 raise AnswerError(f"the model gave no candidate answer: {error}") from error

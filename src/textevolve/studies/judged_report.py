@@ -375,8 +375,7 @@ def describe_verdict(judged: Judged) -> str:
         return f"not all have a score ({judged.failure.kind}: {judged.failure.reason})"
     if len(judged.result) == 1:
         return "passed" if judged.scores[0].passed else "not passed"
-    best = judged.best
-    return "a tie" if best is None else f"best: {wording.letter(best)}"
+    return "a tie" if judged.best is None else f"best: {wording.letter(judged.best)}"
 
 
 def show_case(judged: Judged) -> Iterator[Block]:
@@ -528,8 +527,7 @@ def winners_of(judged: Judged) -> tuple[int, ...]:
     """Return the candidates with the highest score, several for a tie of a debate; empty without
     scores."""
     tied = judged.tied if isinstance(judged, DebateResult) else ()
-    best = judged.best
-    return tied or (() if best is None else (best,))
+    return tied or (() if judged.best is None else (judged.best,))
 
 
 def _draw_scores(

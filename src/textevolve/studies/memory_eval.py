@@ -505,14 +505,13 @@ def find_row(record: EvaluationRecord) -> Row:
             )
         case MemoryJudgement():
             subject = record.subject
-            outcome = record.outcome
             kind = {"accuracy": "memory", "question": "question"}.get(subject.task, "point")
             return Row(
                 f"{subject.user}/{subject.session + 1:03}/{kind}/{subject.item:03}",
                 case=subject.user,
                 score=score_of(record),
-                status=record_status(outcome),
-                reason=outcome.reason,
+                status=record_status(record.outcome),
+                reason=record.outcome.reason,
             )
 
 

@@ -288,13 +288,12 @@ def find_row(optimization: Optimization) -> Row:
 
 def encode(optimization: Optimization) -> bytes:
     """Encode the fields of the record, with figures derived from them, as JSON."""
-    best = optimization.best
     fields = read_fields(optimization, *optimization.__dataclass_fields__)
     content = {
         **fields,
         "score": optimization.score,
         "output": optimization.output,
-        "best": best.iteration if best else None,
+        "best": optimization.best.iteration if optimization.best else None,
         "usage": optimization.usage,
     }
 
@@ -303,7 +302,7 @@ def encode(optimization: Optimization) -> bytes:
 
 def flatten(optimization: Optimization) -> Iterator[Mapping[str, Any]]:
     """Yield the table row of a task, with all its attempts."""
-    yield cast("Mapping[str, Any]", from_json(encode(optimization)))
+    yield from_json(encode(optimization))
 
 
 def data(_spec: OptimizeSpec, optimizations: Sequence[Optimization]) -> Mapping[str, Any]:

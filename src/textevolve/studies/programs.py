@@ -60,7 +60,7 @@ from textevolve.user_code import (
 from textevolve.wiring import Workbench
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class OpenedProgram:
     """A program whose templates are improved, as a chain.
 
@@ -151,10 +151,10 @@ def open_program(
     text: str,
     objects: Mapping[str, object],
     *,
-    bench: Workbench | None = None,
-    step: str | None = None,
-    answer: str | None = None,
-    hidden: tuple[str, ...] = (),
+    bench: Workbench | None,
+    step: str | None,
+    answer: str | None,
+    hidden: tuple[str, ...],
 ) -> OpenedProgram:
     """Open a program with all its templates; a chain with only the template of `step` if that is
     set. `answer`: the name of the value that is scored; a chain does not use it.

@@ -40,12 +40,8 @@ SETTINGS = {"temperature": "temperature", "max_tokens": "max_output_tokens"}
 """The fields of a study by those of a provider's configuration."""
 READ = ("prompts", "providers", "targets", "tests", "defaultTest")
 READ_OF_TESTS = ("vars", "assert", "description", "threshold")
-_TEXT = re.compile(r"[\s{}]")
-"""A character by which a prompt is a text, not the name of a file."""
 _EXPRESSION = re.compile(r"\{%|\{\{[^{}]*[|(\[+?.][^{}]*\}\}")
 """An expression of a template that is more than the name of a variable."""
-_ENVIRONMENT = re.compile(r"\{\{\s*env\.(\w+)\s*\}\}")
-"""A variable of the environment, in the name of a model."""
 
 
 def convert_config(path: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -106,7 +102,9 @@ def _read_prompts(prompts: Any, folder: Path) -> dict[str, Any]:
         fields = as_object(prompt)
         source = str(fields.get("raw") or fields.get("id") or fields.get("file") or prompt)
         file = folder / source.removeprefix(FILE)
-        is_file = source.startswith(FILE) or (bool(file.suffix) and not _TEXT.search(source))
+        # A prompt with a space or a brace is a text, not the name of a file.
+        is_name = bool(file.suffix) and not re.search(r"[\s{}]", source)
+        is_file = source.startswith(FILE) or is_name
         name = str(fields.get("label") or (file.stem if is_file else f"prompt {number}"))
         name = f"{name} ({number})" if name in named else name
         if is_file and file.suffix.lower().partition(":")[0] in CODE:
@@ -139,7 +137,8 @@ def _read_providers(providers: Any) -> tuple[list[str], dict[str, Any]]:
         fields = as_object(provider)
         id = str(fields.get("id") or (next(iter(fields)) if fields else provider))
         fields = as_object(fields.get(id)) or fields
-        id = os.path.expandvars(_ENVIRONMENT.sub(r"${\1}", id))
+        # The name of a model may have variables of the environment.
+        id = os.path.expandvars(re.sub(r"\{\{\s*env\.(\w+)\s*\}\}", r"${\1}", id))
         name, *parts = id.split(":")
         parts = parts[1:] if len(parts) > 1 and parts[0] in FORMS else parts
         if name not in PROVIDER_NAMES or not parts or "${" in id:

@@ -58,7 +58,7 @@ class RowValues:
     pictures: Pictures | None = None
 
 
-def read_values(case: Case, columns: Mapping[str, Any], label: str | None = None) -> RowValues:
+def read_values(case: Case, columns: Mapping[str, Any], label: str | None) -> RowValues:
     """Return the values of a case. `columns`: those of its input, without the label. `label`: the
     name of the label's column."""
     parameters = case.parameters
@@ -82,9 +82,7 @@ def read_values(case: Case, columns: Mapping[str, Any], label: str | None = None
     )
 
 
-def keep_values(
-    row: Mapping[str, Any], label: Any, *, whole: bool, draw: int = 0
-) -> dict[str, Any]:
+def keep_values(row: Mapping[str, Any], label: Any, *, whole: bool, draw: int) -> dict[str, Any]:
     """Return the parameters of a case that hold what JSON would change. `whole`: the whole row is
     kept, since a function of the user receives it. A label that is a text, and a row without an
     equal before it, need no parameter, so that they leave stored runs as they are."""

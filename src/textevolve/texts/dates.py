@@ -55,7 +55,6 @@ _MILLISECONDS = 1e11
 """The number from which a plain number is a time in milliseconds; in seconds it would be the year
 5138."""
 _NUMERIC = late_re(r"\b(\d{1,2})([./-]) ?(\d{1,2})\2 ?(\d{4}|\d{2})\b")
-_AMBIGUOUS_ZONE = late_re(r"\b(?:CST|IST)\b")
 _ZONE = late_re(r"(?: |\[)([A-Z][A-Za-z]+(?:/[A-Z][A-Za-z_-]+)+)\]?$")
 
 
@@ -108,7 +107,7 @@ def _read_written(text: str) -> datetime:
     Raises:
         ValueError: the text is no date, or dateparser is missing.
     """
-    if ambiguous_zone := _AMBIGUOUS_ZONE.search(text):
+    if ambiguous_zone := re.search(r"\b(?:CST|IST)\b", text):
         raise _UnclearDate(
             f"'{ambiguous_zone[0]}' is the name of several time zones; write the offset, such as"
             " +05:30"
@@ -166,15 +165,6 @@ def _open_parser(settings: dict[str, Any]) -> Any:
             f"dates in other forms than {EXAMPLES} need: pip install 'textevolve[memory]'"
         ) from None
     return reader(languages=_LANGUAGES.split(), settings=settings, try_previous_locales=False)
-
-
-def parse_time(text: str) -> float:
-    """Read a date or time as `read_moment` does; return seconds since 1970.
-
-    Raises:
-        ValueError: the text is no date, or has two meanings.
-    """
-    return read_moment(text).timestamp()
 
 
 def write_date(time: float) -> str:

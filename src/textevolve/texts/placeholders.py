@@ -32,7 +32,6 @@ COMMAND = r"\\(?![ntr][A-Z])[A-Za-z]{2,}\*?(?:\[[^\]{}]*\])?(?:\{[^{}]*\}|\{\{[^
 r"""A LaTeX command with its arguments, such as `\boxed{answer}`. A line break that was typed as two
 characters before a word (`\nText{text}`) is none."""
 _LATEX = late_re(COMMAND)
-_ONE_BRACE = late_re(r"\{[^{}]*\}")
 ARGUMENT = re.compile(r"\{\{\s*([^{}]*?)\s*\}\}")
 """An argument of a LaTeX command that is a placeholder: its outer braces are the command's."""
 
@@ -60,7 +59,6 @@ _PYTHON = rf"![rsa](?::(?:{_FORMAT}))?|:(?=\S)(?:{_FORMAT})|\s*\|.*|(?:{_FIELD})
 conversion, a format (with no space after its colon), a filter, a field, an index."""
 _JINJA = rf"\s*(?:\||~|[-+*/%]|[=!<>]=?|(?:{_FIELD})|(?:if|or|and|in|is|not)\b).*"
 """What may follow a name in double braces: an operator, too."""
-_STATEMENT = late_re(r"(?:if|elif|for|set|#)")
 _ROWS = r"(?:row|item|inputs|data|vars|record|example|sample|case|doc)(?:\.|\[\s*['\"])"
 """The beginning of a column's name in other tools, as in `{{ row.title }}`."""
 
@@ -179,7 +177,7 @@ def find_expression(
         elif match["double"] and not inner.startswith("#"):
             expression = word.fullmatch(inner) if is_trimmed else jinja.fullmatch(inner)
         else:
-            expression = word.search(inner) if _STATEMENT.match(inner) else None
+            expression = word.search(inner) if re.match(r"(?:if|elif|for|set|#)", inner) else None
         # A column may itself have a point or brackets in its name.
         if expression is None or (inner in forms and not is_trimmed):
             continue
@@ -309,7 +307,7 @@ def _compose(text: str, forms: Mapping[str, str]) -> str:
         composed = unicodedata.normalize("NFC", match[0])
         return composed if composed.strip("{} ") in forms else match[0]
 
-    return _ONE_BRACE.sub(compose, text)
+    return re.sub(r"\{[^{}]*\}", compose, text)
 
 
 @lru_cache(maxsize=64)

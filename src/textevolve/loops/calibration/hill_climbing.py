@@ -150,7 +150,7 @@ def draw_demos(search: TemplateSearch, parent: int, k: int) -> list[Example]:
         return _within_room([*demos, *unused[:1]])
 
     labels = Counter[str]()
-    repeats = list[int]()
+    repeats: list[int] = []
     for demo in usable:
         labels[str(demo.label)] += 1
         repeats.append(labels[str(demo.label)])
@@ -237,10 +237,13 @@ def _within_room(demos: list[Example]) -> list[Example]:
     return demos
 
 
-Operator = Callable[[TemplateSearch, int, int], Awaitable[list[Proposal]]]
-"""A function that proposes up to a number of new templates for a node of the tree."""
-OPERATORS: Mapping[str, Operator] = {"reflect": reflect, "demos": demonstrate, "remove": remove}
-"""The operators by their names."""
+OPERATORS: Mapping[str, Callable[[TemplateSearch, int, int], Awaitable[list[Proposal]]]] = {
+    "reflect": reflect,
+    "demos": demonstrate,
+    "remove": remove,
+}
+"""The operators by their names: each proposes up to a number of new templates for a node of the
+tree."""
 
 
 UNPLANNED = 300
@@ -316,10 +319,10 @@ async def improve(search: TemplateSearch, operators: Sequence[str]) -> StopReaso
     if search.learns_costs:
         await search.ask([(SEED, search.order[0])])
         spending.check()
-    outputs = spending.outputs_left  # with more of them, differences are told more surely
-    rows = min(len(search.order), max(4, round(math.sqrt(outputs))))
+    # With more outputs left, differences are told more surely.
+    rows = min(len(search.order), max(4, round(math.sqrt(spending.outputs_left))))
     gate = max(2, min(6, round(rows / 3)))
-    width = max(1, min(4, round(outputs / 200)))
+    width = max(1, min(4, round(spending.outputs_left / 200)))
     climb = Climb(search, usable, rows, gate, width)
     await search.extend(search.leader, max(search.count, min(rows, climb.room)))
     climb.held = int(ABLATION_SHARE * spending.outputs_left // rows) * rows
@@ -337,8 +340,7 @@ async def go_on(climb: Climb) -> StopReason:
     """Repeat search steps until the search's share of the budget is used, the leader has no failed
     rows left, or too many proposals in a row brought no better template; return the reason for the
     end."""
-    search = climb.search
-    patience = search.plan.patience * search.plan.successors * len(climb.operators)
+    patience = climb.search.plan.patience * climb.search.plan.successors * len(climb.operators)
 
     while climb.idle < patience:
         if not await find_faults(climb):
@@ -445,7 +447,7 @@ async def take_step(climb: Climb, operator: str, parent: int, width: int) -> Non
     old = climb.search.leader
     equals = dict(climb.equals)
     search.rounds += 1
-    proposal_rows = dict[int, tuple[int, ...]]()
+    proposal_rows: dict[int, tuple[int, ...]] = {}
     proposals = await OPERATORS[operator](search, parent, width)
 
     for proposal in proposals:
@@ -477,7 +479,7 @@ async def pass_gate(
     rows = {
         node: gate_rows(climb, parent, node, rows_read) for node, rows_read in proposal_rows.items()
     }
-    gains = dict[int, float]()
+    gains: dict[int, float] = {}
 
     for part in (slice(size), slice(size, 2 * size)):
         undecided = [node for node in rows if abs(gains.get(node, 0.0)) <= EQUAL]

@@ -362,8 +362,8 @@ async def validate(search: TemplateSearch, rows: Sequence[Example]) -> None:
     blocks = cut_looks(rows)
     seed = search.plan.seed
     search.tested = search.leader
-    ours = list[TrialOutcome]()
-    theirs = list[TrialOutcome]()
+    ours: list[TrialOutcome] = []
+    theirs: list[TrialOutcome] = []
 
     for number, block in enumerate(blocks, 1):
         pairs = [(node, example) for node in (search.leader, SEED) for example in block]
@@ -427,8 +427,8 @@ async def cross_fit(search: TemplateSearch) -> tuple[StopReason, str]:
     """Run the strategy on each half of the rows, decide, and continue on all rows if the gain is
     significant; return the reason for the end."""
     halves = split_examples(search.material.training, 0.5)
-    leaders = list[int]()
-    reasons = list[tuple[StopReason, str]]()
+    leaders: list[int] = []
+    reasons: list[tuple[StopReason, str]] = []
 
     for half in halves:
         fold = begin_fold(search, half)
@@ -489,9 +489,9 @@ async def decide_folds(
     Raises:
         BudgetError: a limit prevented some trials.
     """
-    ours = list[TrialOutcome]()
-    theirs = list[TrialOutcome]()
-    tested = list[tuple[float, int, list[int]]]()
+    ours: list[TrialOutcome] = []
+    theirs: list[TrialOutcome] = []
+    tested: list[tuple[float, int, list[int]]] = []
     numbers = {example.id: row for row, example in enumerate(search.material.training)}
 
     for leader, half in zip(leaders, reversed(halves), strict=True):

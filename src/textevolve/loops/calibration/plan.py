@@ -184,7 +184,7 @@ class CalibrationPlan(Frozen):
     seed: int = option(0, "The seed of the random choice of rows.", group="Search")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class CalibrationContext:
     """The models and judges of a search. `generator`: answers the prompts. `editor`: writes
     instructions and templates. `evaluator` or `metric`: gives the scores. `second_judge`: a control

@@ -14,11 +14,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import accumulate, zip_longest
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, create_model
 
 from textevolve.errors import AnswerError
+from textevolve.json_texts import is_array
 from textevolve.llm.model import Message, Model, Request, Response, draw_sample, text_request
 from textevolve.llm.prompts import (
     EXAMPLE_NONCE,
@@ -182,11 +183,9 @@ def _answer_type(most: int) -> type[_Instructions]:
     empty texts, the usable instructions are taken."""
 
     def usable(value: Any) -> Any:
-        if not isinstance(value, list):
+        if not is_array(value):
             return value
-        texts = [
-            shorten_instruction(item) for item in cast("list[Any]", value) if isinstance(item, str)
-        ]
+        texts = [shorten_instruction(item) for item in value if isinstance(item, str)]
         return [text for text in texts if text][:most]
 
     listed = Annotated[
@@ -245,7 +244,8 @@ def worst_first(outcomes: Sequence[TrialOutcome]) -> list[TrialOutcome]:
     Raises:
         AnswerError: there is none; the message has the reason.
     """
-    shown = [outcome for outcome in outcomes if outcome.tells_writers]
+    # Those that have a score, were cut, or broke off after steps that say how far they came.
+    shown = [each for each in outcomes if each.score is not None or each.is_unfinished]
     if not shown:
         reason = next((o.failure.reason for o in outcomes if o.failure), "nothing was tried")
         raise AnswerError(f"no output could be scored ({reason})")
@@ -338,7 +338,7 @@ def _list_steps(outcome: TrialOutcome, limit: int) -> list[tuple[str, str]]:
     """Return prompt and output of each of the last `STEPS_SHOWN` steps by name, without an output
     that is also the answer. `limit`: the most characters of all texts together."""
     steps = outcome.trace[-STEPS_SHOWN:]
-    texts = list[tuple[str, str]]()
+    texts: list[tuple[str, str]] = []
     for step in steps:
         texts.append((f"prompt of {step.name}", step.prompt))
         if step.output != outcome.output:
@@ -484,7 +484,7 @@ def read_template(answer: str, nonce: str, parent: str) -> str:
     """Extract the template from an answer, without a code block around it, the marks of fences, or
     a sentence of the prompt that the model repeated."""
     mark = re.compile(rf"\[\[/?{re.escape(nonce)}[^\]\n]*\]\]")
-    lines = list[str]()
+    lines: list[str] = []
     for line in answer.replace("\u2060", "" if "\u2060" not in parent else "\u2060").splitlines():
         lines += (
             [part for part in mark.split(line) if part.strip()] if mark.search(line) else [line]

@@ -36,10 +36,10 @@ from textevolve.loops.calibration.trial_runner import (
     Example,
     Material,
     PromptProgram,
+    Templates,
     TrialOutcome,
     TrialRunner,
     count_groups,
-    plain_prompt,
 )
 
 T = TypeVar("T")
@@ -139,19 +139,13 @@ async def try_ucb(
     return [ArmStatistics(arm, scores) for arm, scores in seen.items()]
 
 
-def ucb1(mean: float, pulled: int, total: int) -> float:
-    """Compute the UCB1 index: mean + sqrt(2 ln(total) / pulled).
-
-    UCB1 of Auer, Cesa-Bianchi and Fischer (2002), "Finite-time analysis of the multiarmed bandit
-    problem", Machine Learning 47, figure 1, for rewards in [0, 1].
-    """
-    return mean + math.sqrt(2 * math.log(total) / pulled)
-
-
 def _most_promising(
     seen: Mapping[int, Mapping[int, float | None]], rows: int, width: int
 ) -> list[int]:
-    """Return the arms to try next. An arm without a score counts with the mean of all scores."""
+    """Return the arms to try next, by the UCB1 index of Auer, Cesa-Bianchi and Fischer (2002),
+    "Finite-time analysis of the multiarmed bandit problem", Machine Learning 47, figure 1, for
+    rewards in [0, 1]: mean + sqrt(2 ln(total) / pulled). An arm without a score counts with the
+    mean of all scores."""
     tried = [ArmStatistics(arm, scores) for arm, scores in seen.items()]
     scored = [score for s in tried for score in s.present]
     usual = sum(scored) / len(scored) if scored else 0.5
@@ -159,7 +153,7 @@ def _most_promising(
 
     def index(arm: ArmStatistics) -> tuple[float, int]:
         mean = usual if arm.mean is None else arm.mean
-        return -ucb1(mean, len(arm.scores), total), arm.arm
+        return -mean - math.sqrt(2 * math.log(total) / len(arm.scores)), arm.arm
 
     waiting = [s for s in tried if len(s.scores) < rows]
 
@@ -215,7 +209,7 @@ class TemplateSearch:
         plan = self.plan
         context = self.context
         program = context.program or PromptProgram(
-            plain_prompt(self.material.template),
+            Templates(((PROMPT, self.material.template),)),
             context.generator,
             plan.temperature,
             plan.max_output_tokens,

@@ -155,7 +155,7 @@ def take_examples(
             f"the program takes the label {{{label}}}, which gives the answer away; remove it"
         )
 
-    examples = dict[str, Example]()
+    examples: dict[str, Example] = {}
     used = {*(inputs or ()), *names, label, "id"}
 
     for where, row in placed:
@@ -364,11 +364,6 @@ class Templates:
         return "\n\n".join(f"# {name}\n{text}" for name, text in self.parts)
 
 
-def plain_prompt(text: str) -> Templates:
-    """Return a prompt's text as the only template of a program."""
-    return Templates(((PROMPT, text),))
-
-
 @dataclass(frozen=True, slots=True)
 class ProgramOutput:
     """A program's output for a row. `trace`: its steps, if the program has any."""
@@ -413,7 +408,7 @@ class Program(Protocol):
         ...
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class PromptProgram:
     """A program of one template: the filled template is the whole prompt of one call."""
 
@@ -465,12 +460,6 @@ class TrialOutcome:
         if isinstance(self.result, EvaluationResult):
             return self.result.score
         return 0.0 if isinstance(self.result, OutputFailure) else None
-
-    @property
-    def tells_writers(self) -> bool:
-        """Tell whether a writer is shown this outcome: it has a score, was cut, or broke off after
-        steps of a program that say how far it came."""
-        return self.score is not None or self.is_unfinished
 
     @property
     def is_unfinished(self) -> bool:

@@ -107,9 +107,8 @@ class ArbiterOSAlpha:
 
                 # Within another node, as in a graph, it has the place of that node.
                 run = run or outer.run
-                step = outer.step
                 path = outer.draft.path
-                return self.monitor.begin(name, kind, state, step=step, path=path, run=run)
+                return self.monitor.begin(name, kind, state, step=outer.step, path=path, run=run)
 
             return watch(self.monitor, begin, function)
 

@@ -184,7 +184,6 @@ def note_event(event: Event) -> None:
         spent.causes.append(event.cause)
 
 
-_BRACKETS = re.compile(r"[\[\]|]")
 QUESTIONS_AT_ONCE = 8
 """The number of questions of one request that a judge answers at a time."""
 
@@ -278,7 +277,7 @@ def describe_question(question: Question) -> str:
         text = f"This holds: {text}"
     descriptions = {option.value: join_lines(option.description) for option in question.options}
     if question.kind == "score":
-        levels = [_BRACKETS.sub("/", level) for level in descriptions.values()]
+        levels = [re.sub(r"[\[\]|]", "/", level) for level in descriptions.values()]
         several = all(levels) and len(set(levels)) == len(levels)
         return f"{text} [{' | '.join(levels)}]" if several else f"{text} ({'; '.join(levels)})"
 

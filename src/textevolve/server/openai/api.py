@@ -61,9 +61,8 @@ async def find_answer(
     name: str = body["model"]
     decider = server.serving.find(name)
     if isinstance(decider, DecidingModel):
-        spec = decider.model.name
         note = await _charge(server, caller)
-        return RelayedAnswer(server.relays, spec, body, note)
+        return RelayedAnswer(server.relays, decider.model.name, body, note)
 
     agent = name if "/" in name else name.replace(ALIAS, "/", 1)
 

@@ -249,10 +249,9 @@ async def answer_as_agent(
         ApiError: the request is invalid, or names a session that does not exist.
     """
     request = read_chat_request(name, body)
-    session = request.options.session
 
     with server.serving.place(), spending(note):
-        async with server.chats.hold_session(session, request.text) as is_repeated:
+        async with server.chats.hold_session(request.options.session, request.text) as is_repeated:
             chat = await _open_chat(server, request)
             answered = chat.answer_to(request.text) if is_repeated else None
             if answered is not None and not answered.details.interrupted:

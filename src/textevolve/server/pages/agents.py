@@ -85,15 +85,14 @@ async def show_agent(
     """Show an agent with its chats, and one version of it compared with the version before.
     `version`: the number of that version; 0: the newest."""
     check_namespace(caller, namespace)
-    resources = server.resources
     agent = await read_rows(server, kinds.get, kinds.AGENTS, namespace, name)
     versions = await read_rows(server, kinds.list_versions, kinds.AGENTS, namespace, name)
     later = versions[(version if 1 <= version <= len(versions) else len(versions)) - 1]
     earlier = versions[max(later.version - 2, 0)]
     ids = dict.fromkeys(id for change in later.changes for id in change.get("memories", ()))
-    memories = await resources.memories(namespace).find(list(ids))
+    memories = await server.resources.memories(namespace).find(list(ids))
     names = (split_name(each, namespace)[1] for each in agent_collections(agent.spec))
-    sessions = resources.sessions(namespace)
+    sessions = server.resources.sessions(namespace)
 
     return draw(
         request,
@@ -122,9 +121,8 @@ async def show_chat(
     `/v1/chat/completions` like any client, and the page then shows the recalled and the new
     memories."""
     check_namespace(caller, namespace)
-    resources = server.resources
     agent = await read_rows(server, kinds.get, kinds.AGENTS, namespace, name)
-    stored = resources.sessions(namespace)
+    stored = server.resources.sessions(namespace)
     chat_session = None
     messages: list[SessionMessage] = []
     if session:
@@ -133,7 +131,7 @@ async def show_chat(
     left_out = len(messages[:-MESSAGES])
     messages = messages[-MESSAGES:]
     ids = dict.fromkeys(id for message in messages for id in message.details.memories)
-    memories = await resources.memories(namespace).find(list(ids))
+    memories = await server.resources.memories(namespace).find(list(ids))
 
     return draw(
         request,

@@ -31,13 +31,12 @@ def show_jobs(request: Request, server: Server, caller: MayRead, page: int = 1) 
 def show_job(
     request: Request, server: Server, caller: MayRead, namespace: str, name: str
 ) -> Response:
-    resources = server.resources
-    job = resources.read(stored_jobs.get_job, namespace, name)
+    job = server.resources.read(stored_jobs.get_job, namespace, name)
     return draw(
         request,
         "job.html",
         job=describe_job(job, ()),
         written=write_job_yaml(job),
-        times=resources.read(stored_jobs.list_job_runs, job, RUNS),
+        times=server.resources.read(stored_jobs.list_job_runs, job, RUNS),
         zone=time.strftime("%Z"),
     )

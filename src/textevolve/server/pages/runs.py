@@ -136,11 +136,10 @@ def open_run(server: ServerState, caller: Caller, run_ref: str) -> OpenedRun:
     Raises:
         NotFoundError: the caller sees no such run.
     """
-    store = server.store
     seen = find_seen(server, caller, run_ref)
     run = seen.run
     namespace = seen.served and seen.served.namespace
-    standing = store.read(records.count_standing, [run.id])[run.id]
+    standing = server.store.read(records.count_standing, [run.id])[run.id]
 
     try:
         of_study = StudyRun(run)

@@ -63,7 +63,7 @@ MOST_BYTES = 8 * 2**30
 """The most bytes of all files that clients sent."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Uploads:
     """The folders of clients' files. `folder`: the folder that contains them; `used`: returns the
     names of the folders that runs need."""

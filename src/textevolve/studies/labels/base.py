@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator
 
@@ -43,8 +43,6 @@ from textevolve.wiring import Workbench
 
 # Whether judges see the texts of a pair in both orders, or only as given.
 Orders = Literal["both", "given"]
-GoodLabels: TypeAlias = Annotated[str, BeforeValidator(str, json_schema_input_type=str | float)]
-"""The label of single responses that means "good", or the least good grade, as a text."""
 
 
 WEIGHTED = ("agreement", "ablation")
@@ -76,7 +74,7 @@ class LabelledItemsSpec(MappedSpec):
         identity=False,
     )
 
-    good: GoodLabels | None = option(
+    good: Annotated[str, BeforeValidator(str, json_schema_input_type=str | float)] | None = option(
         None,
         "For single responses: the labels of good ones, separated by commas, or the lowest good"
         " grade. Default: pass, good, true, yes or 1, or the upper half of the scale.",
@@ -241,7 +239,6 @@ def find_row(record: ItemVerdict) -> Row:
 
 def flatten(record: ItemVerdict) -> Iterator[dict[str, Any]]:
     verdict = record.verdict
-    failure = verdict.failure
     yield {
         "item": verdict.item,
         "subset": record.item.subset,
@@ -249,14 +246,14 @@ def flatten(record: ItemVerdict) -> Iterator[dict[str, Any]]:
         **_name_texts(record.item),
         "people": name_people(record.item),
         **read_fields(verdict, "judge", "order", "sample"),
-        "status": record_status(failure),
+        "status": record_status(verdict.failure),
         "scores": list(verdict.scores),
         "unit": "log-odds" if verdict.log_odds else "score",
         "credit": record.credit,
         **drop_none({"passed": verdict.passed}),
         **read_fields(verdict.usage, *SPENT),
         "seconds": verdict.seconds,
-        "reason": record_reason(failure),
+        "reason": record_reason(verdict.failure),
     }
 
 

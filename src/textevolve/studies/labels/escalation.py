@@ -264,17 +264,16 @@ def data(spec: EscalationSpec, result: Escalated) -> Mapping[str, Any]:
 
 
 def flatten(judgement: TwiceJudged) -> Iterator[Mapping[str, Any]]:
-    failure = judgement.failure
     yield {
         **read_fields(judgement, "item", "order", "question"),
-        "status": record_status(failure),
+        "status": record_status(judgement.failure),
         "certainty": finite(judgement.certainty),
         "first": finite(judgement.first.credit),
         "second": finite(judgement.second.credit),
         **_spent("first", judgement.first),
         **_spent("second", judgement.second),
         **read_fields(judgement.usage, "tokens", "cost"),
-        "reason": record_reason(failure),
+        "reason": record_reason(judgement.failure),
     }
 
 

@@ -314,7 +314,6 @@ def report(_spec: FitSpec, result: FittedSignals) -> Report:
 
 
 def data(spec: FitSpec, result: FittedSignals) -> Mapping[str, Any]:
-    file = result.file
     fit = result.fit
     return {
         "parameters": spec.model_dump(mode="json"),
@@ -322,7 +321,7 @@ def data(spec: FitSpec, result: FittedSignals) -> Mapping[str, Any]:
         **read_fields(result, "labelled", "reason"),
         "guarantee": None if fit is None else describe_guarantee(fit),
         "fit": plain(fit),
-        "judge": None if file is None else file.model_dump(mode="json"),
+        "judge": None if result.file is None else result.file.model_dump(mode="json"),
     }
 
 

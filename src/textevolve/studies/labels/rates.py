@@ -39,7 +39,7 @@ from textevolve.rows.columns import Columns
 from textevolve.runs.aggregates import with_ends
 from textevolve.runs.study import Asks, Row, Study, StudySpec, json_decoder, last_record
 from textevolve.spec import option
-from textevolve.statistics.intervals import Array
+from textevolve.statistics.intervals import Array, vector
 from textevolve.wiring import Workbench
 
 # The fields that may hold the judge's verdict; the first that exists is used.
@@ -203,7 +203,7 @@ async def run(
 
 
 def _numbers(values: Iterable[float | None]) -> Array:
-    return np.array([np.nan if v is None else v for v in values], dtype=np.float64)
+    return vector([np.nan if v is None else v for v in values])
 
 
 def report(_spec: RatesSpec, rate: RateReport) -> Report:

@@ -20,7 +20,7 @@ from textevolve.bench.card import (
     ask_all,
     explain_card,
     find_winner,
-    load_cases,
+    parse_cases,
     plan_questions,
     shipped_cases,
     sum_up_card,
@@ -31,6 +31,7 @@ from textevolve.judges.judge import Judge
 from textevolve.mappings import drop_empty, read_fields
 from textevolve.report import wording
 from textevolve.report.blocks import Column, Estimate, Note, Report, Section, Table
+from textevolve.rows import read_text
 from textevolve.rows.writing import plain
 from textevolve.runs.study import Asks, Row, Study, StudySpec, json_decoder, record_status
 from textevolve.spec import option
@@ -69,7 +70,8 @@ class RobustnessSpec(StudySpec):
 
 
 def read_cases(spec: RobustnessSpec) -> Iterator[Case]:
-    yield from map(as_case, shipped_cases() if spec.cases is None else load_cases(spec.cases))
+    own = spec.cases
+    yield from map(as_case, shipped_cases() if own is None else parse_cases(read_text(own), own))
 
 
 def as_case(card_case: CardCase) -> Case:
@@ -96,12 +98,11 @@ def find_row(judgement: CardJudgement) -> Row:
     """Return the store columns of a judgement. The score is 1 if the better response won, 0.5 for a
     tie, 0 otherwise. If the judge refuses a case, it has no score but is not failed either."""
     outcome = judgement.outcome
-    question = judgement.question
     answered = isinstance(outcome, CardAnswer)
     return Row(
-        key=question.key,
+        key=judgement.question.key,
         position=judgement.position,
-        case=question.case.id,
+        case=judgement.question.case.id,
         score=(find_winner([outcome]) + 1) / 2 if answered else None,
         status=record_status(outcome),
         reason="" if answered else outcome.reason,

@@ -110,14 +110,14 @@ class ChangedCollection:
         """Return the means with which memories are created in the collection; memories are stored
         neither in a replay nor in an estimate."""
         collection = await self.store.collection(self.name)
-        live = self.bench.mode == "live"
+        live = self.bench.is_live
         return Ground(self.store, self.bench.embed, model, collection, settings, live)
 
     async def apply(self, changes: Sequence[Change], source: ChangeSource) -> Applied | None:
         """Apply changes in one transaction, unless they were applied before under the same key.
         Return the result; None in a replay or an estimate of changes that were never applied."""
         applied = await self.store.applied(self.name, source.key)
-        if applied is None and self.bench.mode == "live":
+        if applied is None and self.bench.is_live:
             applied = await self.store.apply(self.name, changes, source)
         return applied
 

@@ -16,12 +16,12 @@ from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequenc
 from contextlib import aclosing
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, TypeAlias, cast
+from typing import Any, ClassVar, TypeAlias
 
 from textevolve.engine.local import stream
 from textevolve.errors import ConflictError, InputError
 from textevolve.evaluation import Case, Failure, Result, Usage, attempt, empty_default
-from textevolve.json_texts import is_mapping, write_text
+from textevolve.json_texts import is_array, is_mapping, write_text
 from textevolve.llm.meter import Tab, sum_calls
 from textevolve.mappings import first_of
 from textevolve.memory.creation import (
@@ -136,8 +136,7 @@ def _take_row(
     id = _first(row, ("id", "uuid", "conversation_id")) or number
     user = _first(row, USERS).strip()
     parts: list[tuple[str, Mapping[str, Any]]] = [(id, row)]
-    if isinstance(row.get("sessions"), list):
-        sessions = cast("list[Mapping[str, Any]]", row["sessions"])
+    if is_array(sessions := row.get("sessions")):
         parts = [(f"{id}/{place}", session) for place, session in enumerate(sessions, 1)]
     for name, part in parts:
         messages = list_messages(_find_chat(part))
@@ -297,7 +296,7 @@ class _Work:
         reading = _Read(position, dialogue, start)
         if not dialogue.turns or start.applied is not None:
             return reading
-        if self.bench.mode == "replay":
+        if self.bench.is_replay:
             return replace(reading, points=Failure("skipped", "not read yet"))
         if self.bench.seconds_left == 0:
             return replace(reading, points=Failure("skipped", "the time limit is reached"))
@@ -318,19 +317,18 @@ class _Work:
     async def keep(self, reading: _Read) -> DialogueRecord:
         """Apply all changes of a dialogue in one transaction, or none, and return its record. A
         replay or an estimate stores nothing."""
-        dialogue = reading.dialogue
         turns = len(reading.dialogue.turns)
         created: CreatedMemories | Failure = CreatedMemories(())
         # Keeping embeds texts by another model than that of the ground, so calls are counted by
         # the block and not by the model.
         with Tab() as tab:
             if turns:
-                keeping = self._keep(self._about(dialogue), reading)
+                keeping = self._keep(self._about(reading.dialogue), reading)
                 created = await attempt(keeping, ConflictError, InputError)
         failed = isinstance(created, Failure)
 
         return DialogueRecord(
-            dialogue.id,
+            reading.dialogue.id,
             reading.position,
             turns,
             None if failed else created,
@@ -342,13 +340,12 @@ class _Work:
         source = ChangeSource("", reading.dialogue.id)
         turns = reading.dialogue.turns
         points = reading.points
-        start = reading.start
         if isinstance(points, Failure):
             return points
         now = await find_start(ground, turns, source)
         if now.applied is not None:  # before this run, or by the same dialogue before this one
             return await read_decisions(ground, now.applied)
-        if now.done_turns != start.done_turns:  # its beginning stood before this one
+        if now.done_turns != reading.start.done_turns:  # its beginning stood before this one
             points = await extract_points(ground.model, turns, ground.settings, now.done_turns)
 
         return await keep_points(ground, points, now, source, turns)

@@ -41,7 +41,7 @@ from textevolve.evaluation import (
 )
 from textevolve.events import StepStarted
 from textevolve.llm.meter import UsageMeter
-from textevolve.memory.recall_settings import RecallScope
+from textevolve.memory.recall_settings import RecallScope, is_usual_scope
 from textevolve.memory.record import MemoryRecord
 from textevolve.memory_snapshots import find_agent, find_collection
 from textevolve.report import wording
@@ -87,7 +87,7 @@ class PersonaSnapshot(BaseModel):
     version: int
     persona: str
     collections: dict[str, int]
-    scope: RecallScope = Field("user", exclude_if=lambda scope: scope == "user")
+    scope: RecallScope = Field("user", exclude_if=is_usual_scope)
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,9 +224,8 @@ async def _evolve(
     """Choose among the proposals, compose the new persona, and store it unless the run only
     proposes."""
     meter = UsageMeter(bench.model)
-    before = snapshot.persona
-    base = text_to_edit(before, spec)
-    step = EvolutionStep(0, len(texts), before=before)
+    base = text_to_edit(snapshot.persona, spec)
+    step = EvolutionStep(0, len(texts), before=snapshot.persona)
     proposed = [change for batch_step in steps for change in batch_step.changes]
     if steps and all(batch_step.failure for batch_step in steps):
         return replace(step, failure=steps[0].failure)
@@ -261,7 +260,7 @@ def _keep(
     Raises:
         ConflictError: the agent's persona has been changed in the meantime.
     """
-    if bench.mode == "rehearsed":
+    if bench.is_rehearsal:
         return None
     space, name = split_name(snapshot.agent, "")
     source = f"evolve-persona, run {bench.run.rpartition('-')[0]}"
@@ -270,7 +269,7 @@ def _keep(
         if version.source == source and version.spec["persona"] == text:
             return version.version
 
-    if bench.mode == "replay":
+    if bench.is_replay:
         return None
 
     changed = bench.resources.write(

@@ -29,6 +29,7 @@ from textevolve.evaluation import (
 )
 from textevolve.events import StepStarted
 from textevolve.llm.meter import Tab, sum_calls
+from textevolve.llm.prompts import prompt_versions
 from textevolve.memory.creation import find_start, keep_points, read_decisions
 from textevolve.memory.extraction import CreationSettings
 from textevolve.memory.integration import (
@@ -40,10 +41,9 @@ from textevolve.memory.integration import (
     decided_insight,
     draw_insights,
     find_questions,
-    integration_prompts,
 )
 from textevolve.memory.recall import Memory, recall_memories
-from textevolve.memory.recall_settings import RecallScope, RecallSettings
+from textevolve.memory.recall_settings import RecallScope, RecallSettings, is_usual_scope
 from textevolve.memory.record import ChangeSource, Collection
 from textevolve.memory_snapshots import find_agent, find_collection
 from textevolve.report import wording
@@ -96,11 +96,12 @@ class Snapshot(BaseModel):
     since: dict[str, int]
     into: str
     known: int
-    scope: RecallScope = Field("user", exclude_if=lambda scope: scope == "user")
+    scope: RecallScope = Field("user", exclude_if=is_usual_scope)
 
 
 def ask(_spec: IntegrateMemoriesSpec) -> Asks:
-    return Asks(writes=True, prompts=integration_prompts())
+    prompts = prompt_versions("memory", "integration_questions", "integration_insights")
+    return Asks(writes=True, prompts=prompts)
 
 
 def pin(spec: IntegrateMemoriesSpec, resources: Store, namespace: str) -> Mapping[str, Any]:
@@ -137,9 +138,6 @@ def pin(spec: IntegrateMemoriesSpec, resources: Store, namespace: str) -> Mappin
     ).model_dump(mode="json")
 
 
-_MARKED = re.compile(r"(?P<name>[^\s@]+)@(?P<version>\d+)")
-
-
 def _read_marks(
     marks: Sequence[tuple[str, int]], collections: Sequence[Collection]
 ) -> tuple[dict[str, int], int]:
@@ -150,7 +148,7 @@ def _read_marks(
     insights_version = 0
 
     for label, version in marks:
-        for match in _MARKED.finditer(label):
+        for match in re.finditer(r"(?P<name>[^\s@]+)@(?P<version>\d+)", label):
             if match["name"] in names and match["name"] not in since:
                 since[match["name"]] = int(match["version"])
                 insights_version = max(insights_version, version)
