@@ -248,7 +248,6 @@ USAGES: Mapping[str, Ending] = {
     "a reported cost of 1 dollar": Ending(usage={"cost": 1.0}),
     "tokens in newer words": Ending(usage={"names": "newer"}),
     "tokens as floats": Ending(usage={"names": "floats"}),
-    "a stream in small packets": Ending(_always(packets=_cut_small, pace=0.002)),
 }
 """Forms in which usage is reported. The user's own prices hold whatever cost is reported."""
 
@@ -278,6 +277,11 @@ BROKEN: Mapping[str, Ending] = {
 """Answers that the endpoint worked on and that never came as a whole: it bills them all the
 same."""
 
+STREAMED: Mapping[str, Ending] = {
+    "a stream in small packets": Ending(_always(packets=_cut_small, pace=0.002)),
+}
+"""Forms of streams, which only what passes a stream on can tell apart."""
+
 FAMILIES: Mapping[str, Mapping[str, Ending]] = {
     "paid": PAID,
     "usages": USAGES,
@@ -287,7 +291,14 @@ FAMILIES: Mapping[str, Mapping[str, Ending]] = {
     "unbroken": {**PAID, **USAGES, **UNSAID, **ATTEMPTS},
     "other": {**USAGES, **UNSAID, **ATTEMPTS, **BROKEN},
 }
-ENDINGS: Mapping[str, Ending] = {**PAID, **USAGES, **UNSAID, **ATTEMPTS, **BROKEN}
+ENDINGS: Mapping[str, Ending] = {
+    **PAID,
+    **USAGES,
+    **UNSAID,
+    **ATTEMPTS,
+    **BROKEN,
+    **STREAMED,
+}
 
 
 def choose_endings(member: str, numbers: Mapping[str, int]) -> list[str]:
