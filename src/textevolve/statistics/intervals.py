@@ -52,7 +52,7 @@ def draw_weights(groups: int, draws: int, seed: int) -> Iterator[Array]:
 # Numbers or truth values, one for each item; NaN if missing.
 Numbers: TypeAlias = "Sequence[float] | NDArray[np.float64] | NDArray[np.bool_] | NDArray[np.int_]"
 # The name of each item's group; "" or None for a group of its own.
-Groups: TypeAlias = Sequence[Hashable] | NDArray[np.intp]
+Groups: TypeAlias = "Sequence[Hashable] | NDArray[np.intp]"
 
 LEVEL = 0.95  # the level of intervals
 _TAIL = (1 - LEVEL) / 2  # the probability that an interval leaves out at each end
