@@ -22,8 +22,9 @@ from urllib.parse import parse_qsl, quote, urlsplit, urlunsplit
 from fastapi import Request, Response
 from starlette.requests import ClientDisconnect
 
+from textevolve.errors import TextEvolveError
 from textevolve.server import identity
-from textevolve.server.errors import ApiError, bad_request, log
+from textevolve.server.errors import ApiError, as_api_error, bad_request, log
 from textevolve.server.identity import (
     NOBODY,
     SESSION_SECONDS,
@@ -34,6 +35,7 @@ from textevolve.server.identity import (
 )
 from textevolve.server.options import ServerOptions, is_here, read_root
 from textevolve.server.state import ServerState
+from textevolve.server.streams import LATER, AnswerDropped
 
 # Read the bodies of requests, up to a size.
 #
@@ -376,11 +378,6 @@ other types, or without a type, without asking this server for permission."""
 App: TypeAlias = Callable[[AsgiScope, Receive, Send], Awaitable[None]]
 
 
-class AnswerDropped(ConnectionResetError):
-    """The error of an answer that was not sent completely: the client stopped reading, or its key
-    became invalid."""
-
-
 @dataclass(slots=True)
 class Guard:
     """An ASGI app that checks each request before it passes the request to the inner app.
@@ -412,13 +409,13 @@ class Guard:
             await self._answer(scope, receive, answer)
         except (AnswerDropped, ClientDisconnect) as error:
             log.info("%s %s dropped: %s", scope["method"], scope["path"], error)
-        except ApiError as error:
-            log.info("%s %s refused: %s", scope["method"], scope["path"], error.code)
-            await self._send_error(scope, receive, answer, error)
         except Exception as error:
-            log.error("%s %s failed", scope["method"], scope["path"], exc_info=error)
-            if not answer.began:  # else the server beneath us closes the connection
-                await self._send_error(scope, receive, answer, error)
+            if isinstance(error, ApiError | TextEvolveError):
+                code = as_api_error(error).code
+                log.info("%s %s refused: %s", scope["method"], scope["path"], code)
+            else:
+                log.error("%s %s failed", scope["method"], scope["path"], exc_info=error)
+            await self._send_error(scope, receive, answer, error)
 
     async def _answer(self, scope: AsgiScope, receive: Receive, answer: GuardAnswer) -> None:
         headers = read_headers(scope)
@@ -444,11 +441,18 @@ class Guard:
         _check_body(scope, headers, body)
         if seed is not None:
             check_csrf(headers, body, seed)
-        await self.app(scope, replay(body, receive), answer)
+        inner_scope = dict(scope)
+        await self.app(inner_scope, replay(body, receive), answer)
+        later = inner_scope.get(LATER)
+        del inner_scope  # it holds what the framework made for the request
+        if later:
+            await later(scope, receive, answer)
 
     async def _send_error(
         self, scope: AsgiScope, receive: Receive, answer: GuardAnswer, error: Exception
     ) -> None:
+        if answer.began:  # the server beneath us closes the connection
+            return
         request = Request(scope, receive)
         response = _ask_for_key(request, error) or self.answer_error(request, error)
         if response.status_code == 401:

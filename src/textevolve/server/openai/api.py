@@ -12,7 +12,7 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 
 from textevolve.json_texts import is_object
-from textevolve.protocol.chat import JsonObject
+from textevolve.protocol.chat import DONE, JsonObject, write_event
 from textevolve.server.bodies import parse_aside
 from textevolve.server.decisions.serving import JUDGE, DecidingModel, Serving
 from textevolve.server.errors import no_model, refuse_idempotency_key, respond
@@ -22,14 +22,9 @@ from textevolve.server.openai.requests import (
     HEEDED,
     JUDGES_CANNOT,
     JUDGES_HEED,
-    LAST_EVENT,
-    EventResponse,
     NoteTokens,
     ServedAnswer,
-    WhileConnected,
-    begun,
     describe_unheeded,
-    event_of,
     read_json_body,
     read_own_request,
 )
@@ -42,6 +37,7 @@ from textevolve.server.openai.served import (
     is_agent,
 )
 from textevolve.server.state import Server, ServerState
+from textevolve.server.streams import WhileConnected, event_of, respond_events
 from textevolve.store import kinds
 
 ALIAS = ":"
@@ -136,7 +132,7 @@ async def complete_chat(request: Request, server: Server, caller: MayRun) -> Res
         if not body.get("stream"):
             async with server.serving.in_time():
                 return respond(await answer.complete())
-        return EventResponse(await begun(_events(answer), server.serving), server.serving)
+        return await respond_events(_events(answer), server.serving)
 
     return _answer(server, caller, body, make)
 
@@ -157,8 +153,7 @@ def _answer(
     server: ServerState, caller: Caller, body: JsonObject, make: Callable[[], Awaitable[Response]]
 ) -> Response:
     """Answer while the client is connected; a stream counts towards the limit of its key."""
-    streams = bool(body.get("stream"))
-    place = server.limits.stream_place(caller) if streams else nullcontext()
+    place = server.limits.stream_place(caller) if body.get("stream") else nullcontext()
     return WhileConnected(make, place)
 
 
@@ -166,7 +161,7 @@ async def _events(answer: ServedAnswer) -> AsyncGenerator[bytes]:
     async with aclosing(answer.chunks()) as chunks:
         async for chunk in chunks:
             yield event_of(chunk)
-    yield LAST_EVENT
+    yield write_event(DONE)
 
 
 @router.post("/v1/responses", openapi_extra=_described(RESPONSE))
@@ -180,8 +175,7 @@ async def create_response(request: Request, server: Server, caller: MayRun) -> R
     async def make() -> Response:
         answer = await find_answer(server, caller, as_chat(responses_request))
         if responses_request.stream:
-            events = await begun(write_events(responses_request, answer), server.serving)
-            return EventResponse(events, server.serving)
+            return await respond_events(write_events(responses_request, answer), server.serving)
         async with server.serving.in_time():
             return respond(write_response(responses_request, await answer.complete()))
 

@@ -40,7 +40,8 @@ from textevolve.llm.wrappers import Allowance, ClaimedCall
 from textevolve.protocol.chat import CHATS, JsonObject
 from textevolve.server.decisions.serving import Serving
 from textevolve.server.errors import INVALID, TOO_LONG, ApiError, log
-from textevolve.server.openai.requests import EventResponse, NoteTokens
+from textevolve.server.openai.requests import NoteTokens
+from textevolve.server.streams import EventResponse
 from textevolve.wiring import allow_calls
 
 _ANSWER_END = re.compile(rb'data:(?:\s*\[DONE\]|.*"finish_reason"\s*:\s*")')
@@ -203,7 +204,7 @@ class RelayedAnswer:
         if self.body.get("stream"):
             parts = self._parts()
             kind = (await anext(parts)).decode("latin-1")  # the endpoint has taken the request
-            return EventResponse(parts, self.relays.serving, kind)
+            return EventResponse(parts, self.relays.serving.in_time(), kind)
 
         return Response(await self._raw(), media_type="application/json")
 

@@ -5,41 +5,34 @@ Of a request to another model only the model's name is read; its body is forward
 
 from __future__ import annotations
 
-import asyncio
-import json
 import secrets
 import time
 from collections.abc import (
     AsyncGenerator,
-    Awaitable,
     Callable,
     Collection,
     Iterable,
     Mapping,
     Sequence,
 )
-from contextlib import AbstractContextManager, aclosing
+from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
-from fastapi import Request, Response
+from fastapi import Request
 from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
-from starlette.types import Receive, Scope, Send
 
-from textevolve.errors import TextEvolveError
 from textevolve.evaluation import Usage, empty_default
 from textevolve.json_texts import as_array, as_object, is_object
 from textevolve.protocol.chat import (
-    DONE,
     ChatBody,
     ClientMessage,
     JsonObject,
     StreamOptions,
     write_chunk,
     write_completion,
-    write_event,
     write_head,
     write_reply,
     write_tool_calls,
@@ -47,8 +40,7 @@ from textevolve.protocol.chat import (
 )
 from textevolve.protocol.contents import ToolCall, write_chat_usage
 from textevolve.server.bodies import parse_aside, validate_items
-from textevolve.server.decisions.serving import Serving
-from textevolve.server.errors import ApiError, as_api_error, bad_request, log, openai_error
+from textevolve.server.errors import ApiError, bad_request
 
 Shape = TypeVar("Shape", bound=BaseModel)
 
@@ -185,99 +177,6 @@ def _text_of(message: ClientMessage, where: str, tools: bool) -> str:
 def _name_speaker(message: ClientMessage, text: str) -> str:
     """Put the speaker's name before a text, as several people may talk as users."""
     return f"{message.name}: {text}" if message.name and text and message.role == "user" else text
-
-
-# Send answers as server-sent events in OpenAI's format, and stop answering once a client has
-# disconnected.
-
-
-LAST_EVENT = write_event(DONE)
-
-
-class WhileConnected(Response):
-    """A response that is created and sent only while its client is connected; when the client has
-    gone, the work for it is cancelled."""
-
-    def __init__(
-        self, make: Callable[[], Awaitable[Response]], place: AbstractContextManager[None]
-    ) -> None:
-        """Prepare a response. `make` creates it; the context `place` is held until it is sent."""
-        super().__init__()
-        self._make = make
-        self._place = place
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def work() -> None:
-            with self._place:
-                response = await self._make()
-                await response(scope, receive, send)
-
-        working = asyncio.ensure_future(work())
-        gone = asyncio.ensure_future(_await_disconnect(receive))
-
-        try:
-            await asyncio.wait((working, gone), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            gone.cancel()
-            working.cancel()
-            await asyncio.gather(working, return_exceptions=True)
-
-        if not working.cancelled():
-            working.result()
-
-
-async def _await_disconnect(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-
-
-class EventResponse(Response):
-    """A streamed response that sends its parts as they come. If the stream fails, an error event
-    ends it, since the status has already been sent."""
-
-    def __init__(self, parts: AsyncGenerator[bytes], serving: Serving, kind: str = "") -> None:
-        headers = {"cache-control": "no-cache", "x-accel-buffering": "no"}
-        super().__init__(headers=headers, media_type=kind or "text/event-stream")
-        del self.headers["content-length"]
-        self._parts = parts
-        self._serving = serving
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
-        try:
-            async with aclosing(self._parts) as parts, self._serving.in_time():
-                await send(start)
-                async for part in parts:
-                    await send({"type": "http.response.body", "body": part, "more_body": True})
-        except Exception as error:
-            if not isinstance(error, TextEvolveError | ApiError):
-                log.error("%s failed in the middle of a stream", scope["path"], exc_info=error)
-            # A part of an event may have been sent before.
-            body = b"\n\n" + event_of(openai_error(as_api_error(error)))
-            await send({"type": "http.response.body", "body": body, "more_body": True})
-
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-
-def event_of(data: Mapping[str, Any], name: str = "") -> bytes:
-    """Encode JSON data as a server-sent event; JSON escapes the characters outside ASCII. `name`:
-    the type of the event; empty for none."""
-    return write_event(json.dumps(data, separators=(",", ":")).encode(), name)
-
-
-async def begun(events: AsyncGenerator[bytes], serving: Serving) -> AsyncGenerator[bytes]:
-    """Wait for the first event, then return the whole stream, so an earlier error is still answered
-    with its own status."""
-    async with serving.in_time():
-        first_event = await anext(events, b"")
-
-    async def parts() -> AsyncGenerator[bytes]:
-        async with aclosing(events):
-            yield first_event
-            async for event in events:
-                yield event
-
-    return parts()
 
 
 @dataclass(frozen=True, slots=True)

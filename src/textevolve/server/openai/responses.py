@@ -33,10 +33,10 @@ from textevolve.server.openai.relaying import RelayedAnswer
 from textevolve.server.openai.requests import (
     LEFT_OUT,
     ServedAnswer,
-    event_of,
     read_shape,
     write_left_out,
 )
+from textevolve.server.streams import event_of
 
 STATEFUL = ("previous_response_id", "conversation", "background", "prompt", "context_management")
 SHARED_FIELDS = ("user", "metadata", "temperature", "top_p")

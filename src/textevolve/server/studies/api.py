@@ -6,8 +6,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing
+from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any, TypeAlias
@@ -35,6 +35,7 @@ from textevolve.server.identity import (
 )
 from textevolve.server.options import is_here
 from textevolve.server.state import Server, ServerState
+from textevolve.server.streams import EventResponse, WhileConnected
 from textevolve.server.studies.reading import (
     MEDIA,
     ReportFormat,
@@ -201,8 +202,9 @@ StudyBody: TypeAlias = Annotated[dict[str, Any], example_body(EXAMPLE)]
 Changes: TypeAlias = Annotated[ResumePart, example_body({"limits": {"calls": 10000}})]
 
 
-def _find_run(request: Request, server: Server, run_id: str) -> VisibleRun:
-    return find_study_run(server, caller_of(request), run_id)
+async def _find_run(request: Request, server: Server, run_id: str) -> VisibleRun:
+    # Not in one of the framework's threads, which are many, and each takes memory.
+    return await asyncio.to_thread(find_study_run, server, caller_of(request), run_id)
 
 
 SeenRun: TypeAlias = Annotated[VisibleRun, Depends(_find_run)]
@@ -268,25 +270,17 @@ def get_report(
 
 
 @router.get("/studies/{run_id}/events", response_class=Response)
-async def watch_study(request: Request, server: Server, caller: MayRead, seen: SeenRun) -> Response:
+async def watch_study(request: Request, server: Server, caller: MayRead, run_id: str) -> Response:
     """Stream the events of a run as server-sent events; resumes after `Last-Event-ID`."""
     after = request.headers.get("last-event-id", "").strip() or "0"
     if not (after.isascii() and after.isdigit() and int(after[:20]) <= LARGEST_REVISION):
         raise InputError("Last-Event-ID: is not the id of an event")
-    headers = {"cache-control": "no-cache", "x-accel-buffering": "no"}
-    with server.limits.stream_place(caller):  # else it is refused before the stream begins
-        stream = _watch(server, caller, seen.run.id, int(after))
-    return StreamingResponse(stream, headers=headers, media_type="text/event-stream")
 
+    async def make() -> Response:
+        await asyncio.to_thread(find_study_run, server, caller, run_id)
+        return EventResponse(stream_events(server.runner, run_id, int(after)), nullcontext())
 
-async def _watch(
-    server: ServerState, caller: Caller, run_id: str, after: int
-) -> AsyncGenerator[bytes]:
-    with server.limits.stream_place(caller):
-        yield b"retry: 1000\n\n"
-        async with aclosing(stream_events(server.runner, run_id, after)) as events:
-            async for part in events:
-                yield part
+    return WhileConnected(make, server.limits.stream_place(caller))
 
 
 @router.post("/studies/{run_id}/cancel", response_model=RunDetail, status_code=202)

@@ -7,15 +7,14 @@ import base64
 import json
 import tempfile
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import IO, Any, Literal, TypeAlias, TypeVar, cast
 
 from pydantic import TypeAdapter
 
 from textevolve.errors import InputError, NotFoundError, StoreAwayError, StoreError, TextEvolveError
-from textevolve.evaluation import Usage
+from textevolve.evaluation import Usage, empty_default
 from textevolve.mappings import omit, read_fields
 from textevolve.remote.wire import (
     ENDED,
@@ -73,6 +72,7 @@ async def stream_events(runner: Runner, run_id: str, after: int = 0) -> AsyncGen
     last: dict[str, bytes] = {}
     sum_at = 0.0
     heard = time.monotonic()
+    yield b"retry: 1000\n\n"
 
     while not runner.ending.is_set():
         try:
@@ -88,14 +88,13 @@ async def stream_events(runner: Runner, run_id: str, after: int = 0) -> AsyncGen
             return
 
         parts = [event for name, event in news.items() if last.get(name) != event]
-        parts += look.records
         if is_over and not look.records:
             parts.append(look.status)
         last |= news
 
-        if parts:
+        if part := look.records_after(b"".join(parts)):
             heard = now
-            yield b"".join(parts)
+            yield part
         elif now - heard > QUIET_SECONDS:
             heard = now
             yield b": nothing new\n\n"
@@ -105,8 +104,7 @@ async def stream_events(runner: Runner, run_id: str, after: int = 0) -> AsyncGen
         elif is_over:
             return
         else:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(runner.ending.wait(), LOOK_SECONDS)
+            await asyncio.sleep(LOOK_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +120,16 @@ class _Look:
 
     is_over: bool
     status: bytes
-    records: Sequence[bytes]
+    records: bytes
     after: int
+    _parts: dict[bytes, bytes] = empty_default(dict)
+
+    def records_after(self, events: bytes) -> bytes:
+        """Return the records' events after other ones. Watchers with equal events get the same
+        object, since each of them holds what it was sent last."""
+        if events not in self._parts:
+            self._parts[events] = events + self.records
+        return self._parts[events]
 
 
 async def _share(runner: Runner, read: Callable[..., T], *place: Any) -> T:
@@ -148,7 +154,7 @@ def _look(runner: Runner, run_id: str, after: int) -> _Look:
     records = store.read_changes(run_id, after, PAGE_RECORDS)
     event = encode_event("status", WireStatus(status=status, reason=reason).model_dump())
     revision = records[-1].revision if records else after
-    return _Look(status in ENDED, event, tuple(map(encode_record, records)), revision)
+    return _Look(status in ENDED, event, b"".join(map(encode_record, records)), revision)
 
 
 def _sum_up(runner: Runner, run_id: str) -> bytes:
