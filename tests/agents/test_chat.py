@@ -136,19 +136,20 @@ async def test_a_message_that_was_not_answered_stays_and_is_answered_later(
 
 
 async def test_an_answer_that_the_model_gave_before_the_end_is_not_asked_again(
-    chats, guide, server, resources
+    chats, guide, server, resources, monkeypatch
 ) -> None:
     """As after a crash between the journal's entry and the session's."""
     async with chats("acme/plain") as chat:
-        append = chat.parts.keeper.append
+        kind = type(chat.parts.keeper)
+        append = kind.append
 
-        async def fail(session, message):
+        async def fail(keeper, session, message):
             if message.role == "assistant":
                 raise OSError("the process ended")
-            await append(session, message)
+            await append(keeper, session, message)
 
-        chat.parts.keeper.append = fail
-        with pytest.raises(OSError, match="ended"):
+        with monkeypatch.context() as patch, pytest.raises(OSError, match="ended"):
+            patch.setattr(kind, "append", fail)
             await say(chat, "Hello?")
     assert len(resources.sessions("acme").messages(chat.session)) == 1
     async with chats("acme/plain", session="last") as again:

@@ -409,7 +409,7 @@ MARKS = {
 only these operations have."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Span:
     """A span of a trace. Times are nanoseconds since 1970, 0 if they were not recorded. `status`:
     the message of a failed span; None for a span that did not fail."""
