@@ -1,8 +1,11 @@
 """How modules are loaded, and how often Python looks for garbage while a run goes on."""
 
 import gc
+import re
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -56,3 +59,41 @@ load("wave")
 assert not gc.isenabled(), "what the program has turned off was turned on"
 """
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+ROOT = Path(__file__).parent.parent
+LATE = re.compile(r'late_module\("([\w.]+)"\)')
+
+
+def find_late():
+    """Yield the files that load a module late, each with the module's name."""
+    for path in (ROOT / "src").rglob("*.py"):
+        for target in LATE.findall(path.read_text()):
+            yield path, target
+
+
+def test_modules_that_are_loaded_late_are_in_the_same_layer_or_below():
+    """import-linter does not see them."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    contracts = project["tool"]["importlinter"]["contracts"]
+    (layers,) = [contract["layers"] for contract in contracts if "layers" in contract]
+    heights = {}
+    for number, layer in enumerate(layers):
+        heights |= dict.fromkeys(layer.split(" | "), -number)
+    own = [(path, target) for path, target in find_late() if target.startswith("textevolve.")]
+    assert own
+
+    for path, target in own:
+        loading_room = ".".join(path.relative_to(ROOT / "src").with_suffix("").parts[:2])
+        target_room = ".".join(target.split(".")[:2])
+        assert heights[target_room] <= heights[loading_room], f"{path} loads {target}"
+
+
+def test_packages_that_are_loaded_late_have_one_loader():
+    packages = [(target, path.name) for path, target in find_late() if "textevolve" not in target]
+    assert sorted(packages) == [
+        ("aiohttp", "connections.py"),
+        ("gguf", "quantize.py"),
+        ("numpy", "loading.py"),
+        ("regex", "loading.py"),
+    ]
