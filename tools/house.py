@@ -9,7 +9,8 @@ Only the standard library is used and nothing of the package is imported, so tha
 What a module means, and which room may import which, is not looked at here: import-linter does.
 
 Size is counted in *syntax nodes* (what `ast.walk` yields, without contexts and annotations), so
-that formatting, comments, blank lines and docstrings cost nothing and denser code gains nothing.
+that formatting, comments and blank lines cost nothing and denser code gains nothing. A docstring
+costs two nodes, however long it is.
 Lines have no limit, in no file: a limit on them buys dense sentences.
 
 What a name used twice is: two public classes or type aliases of one name, wherever they stand, and
