@@ -265,9 +265,8 @@ def run_study(
         server=run_options.server,
     )
     if run_options.annotate is not None:
-        trackers.open_tracker(
-            run_options.annotate, settings
-        )  # refused before the run costs anything
+        # What is wrong with it is said before the run costs anything.
+        trackers.open_tracker(run_options.annotate, settings)
     server = None if settings.server is None else remote_runs.remote_server(settings)
     if server is not None:
         if run_options.dry_run:
