@@ -241,8 +241,8 @@ def delete(
 
     typer.echo(
         f"removed run {record.id}: {wording.count(freed.cases, 'case')},"
-        f" {wording.count(freed.calls, 'call')}; their place in the store is used again, or freed by"
-        " `textevolve config store vacuum`"
+        f" {wording.count(freed.calls, 'call')}; their place in the store is used again, or freed"
+        " by `textevolve config store vacuum`"
     )
 
 
