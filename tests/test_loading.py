@@ -38,11 +38,11 @@ def test_a_program_that_has_set_its_own_is_left_alone():
 def test_modules_are_loaded_without_a_collection_and_become_old_at_once():
     script = """
 import gc, sys
-from textevolve.loading import late_module, load
+from textevolve.loading import late_module, load_module
 
 collections = []
 gc.callbacks.append(lambda phase, info: collections.append(info))
-names = load("turtle").__dict__
+names = load_module("turtle").__dict__
 assert not collections and gc.isenabled() and not gc.get_freeze_count()
 assert not any(item is names for item in gc.get_objects(generation=0))
 
@@ -51,11 +51,11 @@ assert "calendar" not in sys.modules
 assert calendar.isleap(2024) and "calendar" in sys.modules
 
 gc.freeze()
-load("mailbox")
+load_module("mailbox")
 assert gc.get_freeze_count(), "what the program has frozen was thawed"
 
 gc.disable()
-load("wave")
+load_module("wave")
 assert not gc.isenabled(), "what the program has turned off was turned on"
 """
     subprocess.run([sys.executable, "-c", script], check=True)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from textevolve.loading import late_module
+from textevolve.loading import load_module
 
 if TYPE_CHECKING:
     from textevolve.api.client import (
@@ -202,10 +202,10 @@ _MODULES = dict.fromkeys(__all__, "api.client") | {
 
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
-        old_names: dict[str, str] = late_module(f"{__name__}.terms").OLD_NAMES
+        old_names: dict[str, str] = load_module(f"{__name__}.terms").OLD_NAMES
         advice = f"; {old_names[name]}" if name in old_names else ""
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}{advice}")
-    return getattr(late_module(f"{__name__}.{_MODULES[name]}"), name)
+    return getattr(load_module(f"{__name__}.{_MODULES[name]}"), name)
 
 
 def __dir__() -> list[str]:

@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
@@ -45,7 +45,7 @@ def rare_collections() -> Generator[None]:
                 gc.set_threshold(*USUAL)
 
 
-def load(name: str) -> ModuleType:
+def load_module(name: str) -> ModuleType:
     """Import a module without the garbage collector, which would look at all classes and functions
     three times, a fifth of the time of an import, and find nothing."""
     if name in sys.modules or not gc.isenabled():
@@ -66,7 +66,7 @@ class Late:
     """An object that `make` makes when something of it is first used: a module, or a pattern."""
 
     def __init__(self, make: Callable[[], Any]) -> None:
-        self._make = make
+        self._make = cache(make)  # several attributes of it may be used
 
     def __getattr__(self, name: str) -> Any:
         make = object.__getattribute__(self, "_make")  # which a copy has not yet
@@ -77,7 +77,7 @@ class Late:
 
 def late_module(name: str) -> Any:
     """Return a module that is imported when something of it is first used."""
-    return Late(partial(load, name))
+    return Late(partial(load_module, name))
 
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from textevolve.errors import (
     TextEvolveError,
     UnallowedFileError,
 )
-from textevolve.loading import late_module, rare_collections
+from textevolve.loading import load_module, rare_collections
 
 FAILED = 1
 MISUSED = 2
@@ -52,7 +52,7 @@ def _run() -> int | str | None:
     """Run a command, and return its exit code. At a terminal, ask whether the working folder's
     settings file may send anything anywhere."""
     try:
-        app = late_module("textevolve.cli.app").app
+        app = load_module("textevolve.cli.app").app
         try:
             app()
         except UnallowedFileError as error:

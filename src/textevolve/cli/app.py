@@ -23,7 +23,7 @@ from textevolve.cli.commands import COMMANDS, PANELS, CommandEntry
 from textevolve.cli.options import PLAIN, RUN
 from textevolve.cli.process import INTERRUPTED, say
 from textevolve.errors import InputError
-from textevolve.loading import late_module
+from textevolve.loading import load_module
 from textevolve.terms import OLD_COMMANDS, advise, find_term
 
 
@@ -118,7 +118,7 @@ def load_command(name: str, entry: CommandEntry) -> Any:
         )
 
     module, _, function = entry.path.partition(":")
-    loaded = late_module(f"textevolve.cli.{module}")
+    loaded = load_module(f"textevolve.cli.{module}")
     if module in ("study", "resources"):
         function = loaded.make_command(function)
     else:

@@ -450,7 +450,8 @@ class Grader:
 
     @property
     def is_quick(self) -> bool:
-        """Whether outputs of usual length are scored on the event loop."""
+        """Return whether the metric scores an output in microseconds, so that the event loop need
+        not call it in a thread: those of this package that search for no pattern of the user."""
         return _is_ours(self.metric) and not getattr(self.metric, "blocks", False)
 
     async def __call__(

@@ -45,7 +45,7 @@ from textevolve.evaluation import Case, Failure, Result, empty_default
 from textevolve.events import Event, StepFinished, StepStarted
 from textevolve.json_texts import as_object
 from textevolve.judges.judge import Judge
-from textevolve.loading import late_module
+from textevolve.loading import load_module
 from textevolve.mappings import map_values, omit
 from textevolve.messages import RawMessage
 from textevolve.rows import mend_halves, read_text
@@ -455,7 +455,7 @@ def find_study(kind: str) -> AnyStudy:
         InputError: there is no such kind; lists the kinds.
     """
     if kind in KINDS:
-        return cast(AnyStudy, late_module(KINDS[kind]).STUDY)
+        return cast(AnyStudy, load_module(KINDS[kind]).STUDY)
     for point in entry_points(group=GROUP):
         if point.name == kind:
             return cast(AnyStudy, load_point(point))
