@@ -262,6 +262,18 @@ def test_group_as_a_value():
     assert count_groups(examples) == 9
 
 
+def test_stored_runs_of_groups(cli, home):
+    for output in ("bad", "good"):
+        rows = [row for n in range(4) for row in grouped("group", n)]
+        write_rows(home / f"{output}.jsonl", [{**row, "output": output} for row in rows])
+        judge(cli, f"{output}.jsonl", "--name", output)
+    compared = cli("runs", "compare", "bad", "good")
+    assert compared.code == 0, compared.err
+    # As 80 independent rows all of which are better the difference would be significant.
+    assert "No significant difference from bad" in compared.out
+    assert "(80 rows in 4 independent groups)" in compared.out
+
+
 def test_older_stores_open(cli, home):
     write_rows(home / "rows.jsonl", [row for n in GROUPS for row in grouped("group", n)])
     judge(cli, "rows.jsonl")

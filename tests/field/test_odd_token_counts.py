@@ -1,5 +1,5 @@
-"""Endpoints that write counts as 100.0, that show the tokens of thoughts in the total alone, and
-that count the cached tokens of a prompt beside the others.
+"""Endpoints that write counts as 100.0 or "100", that show the tokens of thoughts in the total
+alone, and that count the cached tokens of a prompt beside the others.
 
 The right counts are those whose sum is the reported total."""
 
@@ -21,6 +21,7 @@ def count(**reported):
     ("reported", "counted"),
     [
         ({"prompt_tokens": 100.0, "completion_tokens": 16.0}, (100, 16, 0, 0)),
+        ({"prompt_tokens": "100", "completion_tokens": "16"}, (100, 16, 0, 0)),
         ({"prompt_tokens": 100, "completion_tokens": 16.5}, (100, 7, 0, 1)),
         ({"prompt_tokens": 100, "completion_tokens": 16, "total_tokens": 116}, (100, 16, 0, 0)),
         # 34 tokens are nowhere but in the total: the thoughts, which are billed as output.

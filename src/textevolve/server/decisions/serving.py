@@ -519,12 +519,13 @@ def open_judge(judge: Judge, judges: Judges) -> DecidingJudge:
     """
 
     @lru_cache(maxsize=RUBRICS_KEPT)
-    def open_once(rubric: str, _files: str, _profiles: tuple[str, ...]) -> Evaluator:
+    def open_once(rubric: str, _files: str, _agents: tuple[str, ...]) -> Evaluator:
         return keep_whole(judges.open(judge, rubric))
 
     def open(rubric: str) -> Evaluator:
         # A file of the judge, or an agent that debates, may have changed since the last request.
-        profiles = tuple(judges.fill(profile).model_dump_json() for profile in judge.profiles)
+        stored = [profile for profile in judge.profiles if profile.stored_agents]
+        profiles = tuple(judges.fill(profile).model_dump_json() for profile in stored)
         return open_once(rubric, json.dumps(judge.describe()), profiles)
 
     open("")
